@@ -100,8 +100,8 @@ def report_of_process(options: argparse.Namespace, cores: int) -> dict[str, Any]
         quick = ["--quick"] * options.quick
         arguments = [*options.names, *quick, "--cores", str(cores), "--json", str(path)]
         subprocess.run([sys.executable, "-m", "benchmarks", *arguments], check=False)
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return found
+        table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return table
 
 
 def written(name: str, quick: bool) -> str:

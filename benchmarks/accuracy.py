@@ -35,7 +35,7 @@ class Function:
 
     call: Real
     value: Real
-    slope: Real
+    derivative: Real
     low: float = -math.inf
     high: float = math.inf
     torch: str = ""
@@ -61,7 +61,7 @@ def _gate(x: Any) -> Any:
     return 1 / (1 + mp.exp(-x))
 
 
-def _sinc_slope(x: Any) -> Any:
+def _sinc_derivative(x: Any) -> Any:
     if x == 0:
         return mpf(0)
     if abs(x) < mpf(10) ** -15:
@@ -89,7 +89,7 @@ def _cubic(x: Any) -> Any:
     return 2 * mp.sqrt(2 / mp.pi) * x * (1 + mpf("0.044715") * x * x)
 
 
-def _cubic_gate_slope(x: Any) -> Any:
+def _cubic_gate_derivative(x: Any) -> Any:
     return _gate(_cubic(x)) * (1 + (3 * _cubic(x) - 4 * mp.sqrt(2 / mp.pi) * x) * _gate(-_cubic(x)))
 
 
@@ -178,7 +178,7 @@ FUNCTIONS = {
         np.arctanh, mp.atanh, lambda x: 1 / ((1 - x) * (1 + x)), -1, 1, near=(-1, 1), torch="atanh", jax="numpy.arctanh"
     ),
     "sinc": Function(
-        np.sinc, lambda x: mp.sincpi(x), _sinc_slope, near=(1, 2, *SINC_LOWEST), torch="sinc", jax="numpy.sinc"
+        np.sinc, lambda x: mp.sincpi(x), _sinc_derivative, near=(1, 2, *SINC_LOWEST), torch="sinc", jax="numpy.sinc"
     ),
     "hypot(x, 3)": Function(lambda x: np.hypot(x, 3.0), lambda x: mp.hypot(x, 3), lambda x: x / mp.hypot(x, 3)),
     "arctan2(x, 3)": Function(lambda x: np.arctan2(x, 3.0), lambda x: mp.atan2(x, 3), lambda x: 3 / (x * x + 9)),
@@ -281,7 +281,7 @@ FUNCTIONS = {
     "gelu, tanh": Function(
         _functional("gelu", approximate="tanh"),
         lambda x: x * _gate(_cubic(x)),
-        _cubic_gate_slope,
+        _cubic_gate_derivative,
         near=(-0.7524614220710163,),
         torch="nn.functional.gelu",
         params={"approximate": "tanh"},
@@ -333,47 +333,47 @@ def points(function: Function, dtype: Any, count: int) -> Any:
 
 
 @functools.cache
-def _truth(name: str, dtype: str, count: int) -> tuple[Any, list[Any], list[Any]]:
+def _boolean(name: str, dtype: str, count: int) -> tuple[Any, list[Any], list[Any]]:
     """Points and true values and slopes there, without those that are no normal numbers: they may come out as 0."""
     function, least = FUNCTIONS[name], float(np.finfo(dtype).smallest_normal) * 1.1
     with mp.workdps(SCALE):
         x = points(function, dtype, count)
-        rows = [(p, function.value(mpf(float(p))), function.slope(mpf(float(p)))) for p in x]
-        kept = [row for row in rows if all(t == 0 or abs(t) >= least for t in row[1:])]
-    return np.array([row[0] for row in kept], dtype), [row[1] for row in kept], [row[2] for row in kept]
+        rows = [(p, function.value(mpf(float(p))), function.derivative(mpf(float(p)))) for p in x]
+        saved = [row for row in rows if all(t == 0 or abs(t) >= least for t in row[1:])]
+    return np.array([row[0] for row in saved], dtype), [row[1] for row in saved], [row[2] for row in saved]
 
 
 def errors(name: str, dtype: str, way: Callable[[Function, Any], tuple[Any, Any]], count: int) -> tuple[Error, Error]:
     """The largest errors of value and derivative that `way` computes of the function over the whole range."""
-    return _worst(FUNCTIONS[name], way, *_truth(name, dtype, count))
+    return _worst(FUNCTIONS[name], way, *_boolean(name, dtype, count))
 
 
 def errors_at(name: str, x: Any, way: Callable[[Function, Any], tuple[Any, Any]]) -> tuple[Error, Error]:
     """The same at an array of points."""
     function = FUNCTIONS[name]
     with mp.workdps(SCALE):
-        truths = [[truth(mpf(float(p))) for p in x] for truth in (function.value, function.slope)]
-    return _worst(function, way, x, *truths)
+        booleans = [[boolean(mpf(float(p))) for p in x] for boolean in (function.value, function.derivative)]
+    return _worst(function, way, x, *booleans)
 
 
-def _worst(function: Function, way: Callable[[Function, Any], tuple[Any, Any]], x: Any, *truths: list[Any]) -> Any:
+def _worst(function: Function, way: Callable[[Function, Any], tuple[Any, Any]], x: Any, *booleans: list[Any]) -> Any:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        found = way(function, x)
+        result = way(function, x)
     worst = []
     with mp.workdps(SCALE):
-        for got, truth in zip(found, truths):
+        for got, boolean in zip(result, booleans):
             assert got.dtype == x.dtype, f"{got.dtype} of {x.dtype}"
-            each = [_ulps(g, t, np.finfo(x.dtype)) for g, t in zip(np.asarray(got), truth)]
+            each = [_ulps(g, t, np.finfo(x.dtype)) for g, t in zip(np.asarray(got), boolean)]
             at = int(np.argmax(each))
             worst.append(Error(each[at], float(x[at])))
     return worst[0], worst[1]
 
 
 def compiled(function: Function, x: Any) -> tuple[Any, Any]:
-    value, slope = tg.trace(function.call), tg.grad(lambda x: np.sum(function.call(x)))
-    value(x), slope(x)  # the first calls may be answered without a compiler
-    return value(x), slope(x)
+    value, derivative = tg.trace(function.call), tg.grad(lambda x: np.sum(function.call(x)))
+    value(x), derivative(x)  # the first calls may be answered without a compiler
+    return value(x), derivative(x)
 
 
 def eager(function: Function, x: Any) -> tuple[Any, Any]:
@@ -426,7 +426,7 @@ def _cell(name: str, dtype: str, way: str, count: int) -> str:
     if way in NAMES and not getattr(FUNCTIONS[name], NAMES[way]):
         return ""
     try:
-        value, slope = errors(name, dtype, WAYS[way], count)
+        value, derivative = errors(name, dtype, WAYS[way], count)
     except peers.Skip as skip:
         return str(skip)
-    return f"{value} / {slope}"
+    return f"{value} / {derivative}"

@@ -52,12 +52,12 @@ def by_hand(order: tuple[str, ...]) -> tuple[Any, Any]:
         "sqrt": lambda x, y: 0.5 / y,
     }
     y = getattr(np, order[0])(X)
-    slope = partials[order[0]](X, y) * W
+    derivative = partials[order[0]](X, y) * W
     y = y * W + 0.1
     for name in order[1:]:
         x, y = y, getattr(np, name)(y)
-        slope = slope * partials[name](x, y)
-    return np.sum(y * y), 2.0 * y * slope
+        derivative = derivative * partials[name](x, y)
+    return np.sum(y * y), 2.0 * y * derivative
 
 
 def each_new(build: Callable[[tuple[str, ...]], Run]) -> Run:
@@ -199,11 +199,11 @@ def network_by_hand(weights: Any, x: Any) -> Any:
     for w in weights:
         states.append(np.tanh(states[-1] @ w))
     last = states[-1]
-    value, slope, gradient = np.mean(last * last), 2.0 * last / last.size, []
+    value, derivative, gradient = np.mean(last * last), 2.0 * last / last.size, []
     for w, before, after in zip(weights[::-1], states[-2::-1], states[:0:-1]):
-        slope = slope * (1.0 - after * after)
-        gradient.append(before.T @ slope)
-        slope = slope @ w.T
+        derivative = derivative * (1.0 - after * after)
+        gradient.append(before.T @ derivative)
+        derivative = derivative @ w.T
     return value, gradient[::-1]
 
 

@@ -81,23 +81,23 @@ def chain(package: str) -> Run:
 
 
 def cases(settings: Settings) -> list[Case]:
-    found = []
+    results = []
     for name, (fn, plain) in OPS.items():
         peers: dict[str, Factory] = {
             "tracegrad": functools.partial(op, "tracegrad", fn),
             "torch": functools.partial(op, "torch", fn),
             "numpy, no tape": lambda plain=plain: functools.partial(plain, A, B),
         }
-        found.append(Case(f"eager op: {name}", peers, lambda plain=plain: plain(A, B), brief=True))
+        results.append(Case(f"eager op: {name}", peers, lambda plain=plain: plain(A, B), brief=True))
     small: dict[str, Factory] = {
         "tracegrad": functools.partial(gradient, "tracegrad"),
         "torch": functools.partial(gradient, "torch"),
         "autograd": hips,
         "numpy by hand": lambda: functools.partial(by_hand, X),
     }
-    found.append(Case("eager: 10-vector Rosenbrock, value and gradient", small, lambda: by_hand(X)))
+    results.append(Case("eager: 10-vector Rosenbrock, value and gradient", small, lambda: by_hand(X)))
     long: dict[str, Factory] = {p: functools.partial(chain, p) for p in ("tracegrad", "torch")}
-    found.append(
+    results.append(
         Case("eager: backward of a chain of 100,000 ops", long, lambda: np.full(10, 1.00001**CHAIN), once=True)
     )
-    return found
+    return results

@@ -102,17 +102,17 @@ def gauss_seidel_by_hand(u: Any) -> Any:
         for i in range(1, n - 1):
             for j in range(1, m - 1):
                 u[i, j] = 0.25 * (u[i - 1, j] + u[i + 1, j] + u[i, j - 1] + u[i, j + 1])
-    value, slope = np.sum(u**2), 2 * u
+    value, derivative = np.sum(u**2), 2 * u
     for _ in range(SWEEPS):
         for i in range(n - 2, 0, -1):
             for j in range(m - 2, 0, -1):
-                quarter = 0.25 * slope[i, j]
-                slope[i, j] = 0.0
-                slope[i - 1, j] += quarter
-                slope[i + 1, j] += quarter
-                slope[i, j - 1] += quarter
-                slope[i, j + 1] += quarter
-    return value, slope
+                quarter = 0.25 * derivative[i, j]
+                derivative[i, j] = 0.0
+                derivative[i - 1, j] += quarter
+                derivative[i + 1, j] += quarter
+                derivative[i, j - 1] += quarter
+                derivative[i, j + 1] += quarter
+    return value, derivative
 
 
 # -- loops that values end ------------------------------------------------------------------------------------
@@ -128,10 +128,10 @@ def root(a: float) -> float:
 
 
 def case(name: str, fun: Callable[[Any], Any], x: Any, right: Callable[[Any], Any], **more: Factory) -> Case:
-    _, slope = right(x)
+    _, derivative = right(x)
     peers: dict[str, Factory] = {
         "tracegrad": lambda: functools.partial(need("tracegrad").value_and_grad(fun), x),
-        "numpy, value alone": lambda: lambda: (fun(x), slope),
+        "numpy, value alone": lambda: lambda: (fun(x), derivative),
         **more,
     }
     return Case(f"{name}: value and gradient", peers, lambda: right(x), tolerance=1e-10)

@@ -74,11 +74,11 @@ def _peak(reset: bool = False) -> int:
 def in_new_process(
     workload: Workload, peer: str, folder: str, first_call: str = "compile", second: bool = False
 ) -> Timed:
-    found = printed(
+    result = printed(
         CHILD.format(name=workload.name, peer=peer, second=second),
         {"TRACEGRAD_CACHE_DIR": folder, "TRACEGRAD_FIRST_CALL": first_call or "compile"},
     )
-    return Timed(found["seconds"], np.array(found["sums"]), found["peak"])
+    return Timed(result["seconds"], np.array(result["sums"]), result["peak"])
 
 
 def cold(workload: Workload, peer: str, first_call: str, second: bool = False) -> Run:

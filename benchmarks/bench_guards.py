@@ -190,9 +190,9 @@ def difference(with_it: Function, without: Function) -> Run:
 def cases(settings: Settings) -> list[Case]:
     os.environ["BENCHMARKED_SCALE"] = "2"
     os.environ.pop("BENCHMARKED_FACTOR", None)
-    found = []
+    results = []
     for name, (one, two) in READS.items():
-        found.append(
+        results.append(
             Case(
                 f"guard: {name}",
                 {"tracegrad": lambda one=one, two=two: difference(one, two)},  # type: ignore[misc]
@@ -202,7 +202,7 @@ def cases(settings: Settings) -> list[Case]:
             )
         )
     for name, one in EFFECTS.items():
-        found.append(
+        results.append(
             Case(
                 f"effect: {name}",
                 {"tracegrad": lambda one=one: difference(one, twice)},  # type: ignore[misc]
@@ -211,4 +211,4 @@ def cases(settings: Settings) -> list[Case]:
                 brief=True,
             )
         )
-    return found
+    return results

@@ -45,11 +45,11 @@ def relaxed(xp: Any, order: tuple[str, ...], steps: int) -> Callable[[Any], Any]
 
 def relaxed_by_hand(order: tuple[str, ...], steps: int) -> Any:
     """Value and gradient: the states are elementwise, so the slopes of the turns multiply; these by complex steps."""
-    x, slope = START, np.ones(20)
+    x, derivative = START, np.ones(20)
     for _ in range(steps):
         moved = step(np, order, x + 1e-30j)
-        slope, x = slope * moved.imag / 1e-30, moved.real
-    return np.sum(x), slope
+        derivative, x = derivative * moved.imag / 1e-30, moved.real
+    return np.sum(x), derivative
 
 
 def first_call_case(steps: int, unseen: Sequence[tuple[str, ...]]) -> Case:

@@ -56,8 +56,8 @@ def by_differences(f: Callable[[Any], Any], p: Any) -> tuple[Any, Any]:
 
 def expected() -> tuple[Any, Any]:
     f, steps = functools.partial(misfit, "DOP853", tolerance=1e-12), 1e-4 * RATES
-    slopes = [(f(RATES + d) - f(RATES - d)) / (2.0 * d.sum()) for d in np.diag(steps)]
-    return f(RATES), np.array(slopes)
+    derivatives = [(f(RATES + d) - f(RATES - d)) / (2.0 * d.sum()) for d in np.diag(steps)]
+    return f(RATES), np.array(derivatives)
 
 
 def moving(both: Callable[[Any], Any]) -> Run:

@@ -42,8 +42,8 @@ def by_blas(name: str, dtype: str, x: Any, y: Any) -> Callable[[], Any]:
     from scipy.linalg import blas
 
     gemm = blas.dgemm if dtype == "float64" else blas.sgemm
-    turned = {"trans_a": name == "x @ y.T", "trans_b": name == "x.T @ y"}
-    return lambda: gemm(1.0, y.T, x.T, **turned).T
+    transposed = {"trans_a": name == "x @ y.T", "trans_b": name == "x.T @ y"}
+    return lambda: gemm(1.0, y.T, x.T, **transposed).T
 
 
 def case(name: str, dtype: str, sizes: tuple[int, ...]) -> Case:

@@ -173,9 +173,9 @@ def by_complex_steps(program: Program) -> Any:
     """Value and gradient of a program: one call for each number of the argument."""
     x = np.asarray(program.argument, complex)
     steps = 1e-30j * np.eye(x.size).reshape(x.size, *x.shape)
-    found = [program.fun(np, x + step) for step in steps]
-    gradient = np.array([y.imag / 1e-30 for y in found]).reshape(x.shape)
-    return found[0].real, gradient
+    results = [program.fun(np, x + step) for step in steps]
+    gradient = np.array([y.imag / 1e-30 for y in results]).reshape(x.shape)
+    return results[0].real, gradient
 
 
 def program_case(program: Program) -> Case:
@@ -232,13 +232,13 @@ def neural_ode(weights: Any, xp: Any = np) -> Any:
 
 def neural_ode_by_differences() -> Any:
     """Value and gradient."""
-    slopes = [np.empty(w.shape) for w in WEIGHTS]
+    derivatives = [np.empty(w.shape) for w in WEIGHTS]
     for k, w in enumerate(WEIGHTS):
         for at in np.ndindex(w.shape):
             near = [[*WEIGHTS[:k], w + step, *WEIGHTS[k + 1 :]] for step in _steps(w, at)]
             low, high = map(neural_ode, near)
-            slopes[k][at] = (high - low) / 2e-6
-    return neural_ode(WEIGHTS), slopes
+            derivatives[k][at] = (high - low) / 2e-6
+    return neural_ode(WEIGHTS), derivatives
 
 
 def _steps(w: Any, at: tuple[int, ...]) -> tuple[Any, Any]:

@@ -76,8 +76,8 @@ def camera(xp: Any) -> Callable[[Any], Any]:
         angle = xp.sqrt(xp.sum(w * w))
         axis = w / angle
         cos, sin = xp.cos(angle), xp.sin(angle)
-        turned = point * cos + xp.cross(axis, point) * sin + axis * (xp.sum(axis * point) * (1.0 - cos))
-        seen = turned + p[3:6]
+        transposed = point * cos + xp.cross(axis, point) * sin + axis * (xp.sum(axis * point) * (1.0 - cos))
+        seen = transposed + p[3:6]
         flat = seen[0:2] / seen[2]
         radius = xp.sum(flat * flat)
         return p[6:8] * flat * (1.0 + p[10] * radius + p[11] * radius * radius) + p[8:10]
@@ -141,14 +141,14 @@ def long_loop(xp: Any, scan: Callable[..., Any], order: tuple[str, ...], steps: 
 
 def loop_by_hand(order: tuple[str, ...], steps: int) -> Any:
     """Value of `long_loop` and its gradient: states are elementwise, so the slopes of the steps multiply."""
-    h, slope = STATE.astype(complex) + 1e-30j, 1.0
+    h, derivative = STATE.astype(complex) + 1e-30j, 1.0
     for _ in range(steps):
         y = h * WEIGHT
         for name in order:
             y = getattr(np, name)(y)
         h = 0.9 * h + 0.1 * y
-        slope, h = slope * h.imag / 1e-30, h.real + 1e-30j
-    return np.sum(h.real), slope
+        derivative, h = derivative * h.imag / 1e-30, h.real + 1e-30j
+    return np.sum(h.real), derivative
 
 
 def first_call_case(steps: int, unseen: Sequence[tuple[str, ...]]) -> Case:
@@ -171,7 +171,7 @@ def first_call_case(steps: int, unseen: Sequence[tuple[str, ...]]) -> Case:
                 lambda: loop_by_hand(unseen[0], steps), once=True)  # fmt: skip
 
 
-TURNS = 1_000_000
+ITERATIONS = 1_000_000
 
 
 def turn(i: Any, state: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
@@ -182,19 +182,19 @@ def turn(i: Any, state: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
     return x, y, 0.5 * (z + r * r)
 
 
-def turns_in_python(count: int) -> Any:
+def iterations_in_python(count: int) -> Any:
     state = (1.0, 0.25, 0.0)
     for i in range(count):
         state = turn(i, state)
     return state
 
 
-def turns_case() -> Case:
+def iterations_case() -> Case:
     start = (1.0, 0.25, 0.0)
 
     def tracegrad() -> Run:
         tg = need("tracegrad")
-        return functools.partial(tg.trace(lambda x, y, z: tg.fori_loop(0, TURNS, turn, (x, y, z))), *start)
+        return functools.partial(tg.trace(lambda x, y, z: tg.fori_loop(0, ITERATIONS, turn, (x, y, z))), *start)
 
     def numba() -> Run:
         module = need("numba")
@@ -203,7 +203,7 @@ def turns_case() -> Case:
         @module.njit
         def loop(x, y, z):  # type: ignore[no-untyped-def]
             state = (x, y, z)
-            for i in range(TURNS):
+            for i in range(ITERATIONS):
                 state = body(i, state)
             return state
 
@@ -211,11 +211,11 @@ def turns_case() -> Case:
 
     def jax() -> Run:
         module = need("jax")
-        return jitted(lambda x, y, z: module.lax.fori_loop(0, TURNS, turn, (x, y, z)), *start)
+        return jitted(lambda x, y, z: module.lax.fori_loop(0, ITERATIONS, turn, (x, y, z)), *start)
 
     peers: dict[str, Factory] = {"tracegrad": tracegrad, "numba by hand": numba, "jax": jax}
     return Case("fori_loop: 1,000,000 turns of 10 scalar operations (1 ms is 1 ns a turn)", peers,
-                functools.partial(turns_in_python, TURNS))  # fmt: skip
+                functools.partial(iterations_in_python, ITERATIONS))  # fmt: skip
 
 
 # -- a recurrent network -------------------------------------------------------------------------------------
@@ -316,12 +316,12 @@ LOOPS = {
 
 def memory_by_hand(steps: int, size: int) -> Any:
     """What the program prints: the value, and one element of the gradient."""
-    h, slope = np.linspace(-1.0, 1.0, size) + 1e-30j, 1.0
+    h, derivative = np.linspace(-1.0, 1.0, size) + 1e-30j, 1.0
     for _ in range(steps):
         y = np.sin(h) * np.exp(-h * h)
         h = np.tanh(y + np.cos(y * h)) * 0.5 + h * 0.5
-        slope, h = slope * h.imag / 1e-30, h.real + 1e-30j
-    return np.array([np.sum(h.real), slope[3]])
+        derivative, h = derivative * h.imag / 1e-30, h.real + 1e-30j
+    return np.array([np.sum(h.real), derivative[3]])
 
 
 def measured(peer: str, steps: int, size: int) -> Timed:
@@ -357,7 +357,7 @@ def cases(settings: Settings) -> Iterator[Case]:
     several = list(orders())
     yield first_call_case(10, several[::2])
     yield first_call_case(1_000, several[1::2])
-    yield turns_case()
+    yield iterations_case()
     yield network_case(100, 1, 4, 16)
     yield network_case(64, 32, 32, 128)
     yield memory_case()

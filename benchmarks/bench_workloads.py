@@ -22,7 +22,7 @@ from benchmarks.workloads import Workload, workloads
 PACKAGES = ("tracegrad", "numba", "autograd", "torch", "jax", "pytensor")
 
 # The longest loops that a compiler gets which compiles each turn.
-MOST_TURNS = 64
+MOST_ITERATIONS = 64
 
 
 def mapped(convert: Callable[[Any], Any], value: Any) -> Any:
@@ -59,10 +59,10 @@ def torch_transforms() -> Any:
     torch = need("torch")
 
     def value_and_grad(fun: Callable[..., Any], has_aux: bool = False) -> Callable[..., Any]:
-        turned = torch.func.grad_and_value(fun, has_aux=has_aux)
+        transposed = torch.func.grad_and_value(fun, has_aux=has_aux)
 
         def call(*arguments: Any) -> Any:
-            gradient, value = turned(*arguments)
+            gradient, value = transposed(*arguments)
             return value, gradient
 
         return call
@@ -74,8 +74,8 @@ def torch(workload: Workload, compile: bool) -> Run:
     module = torch_compiler() if compile else need("torch")
     run = called(torch_transforms(), workload, module)
     if compile:
-        if workload.turns > MOST_TURNS:
-            raise Skip(f"compiles each of {workload.turns:,} turns")
+        if workload.iterations > MOST_ITERATIONS:
+            raise Skip(f"compiles each of {workload.iterations:,} turns")
         module._dynamo.reset()
         run = module.compile(run, fullgraph=True)
     return functools.partial(run, *mapped(module.from_numpy, workload.data()))
@@ -107,13 +107,13 @@ def symbolic() -> Any:
     gradient = need("pytensor").gradient
 
     def grad_of(value: Any, x: Any) -> Any:
-        slopes = iter(gradient.grad(value, _symbols(x)))
-        return mapped(lambda _: next(slopes), x)
+        derivatives = iter(gradient.grad(value, _symbols(x)))
+        return mapped(lambda _: next(derivatives), x)
 
     def value_and_grad(fun: Callable[..., Any], has_aux: bool = False) -> Callable[..., Any]:
         def call(x: Any, *rest: Any) -> Any:
-            found = fun(x, *rest)
-            return found, grad_of(found[0] if has_aux else found, x)
+            result = fun(x, *rest)
+            return result, grad_of(result[0] if has_aux else result, x)
 
         return call
 
@@ -174,12 +174,12 @@ def right(workload: Workload) -> Any:
     wide = workload._replace(data=lambda: mapped(lambda x: x.astype(float) if x.dtype == np.float32 else x, data))
     installed = [name for name in ("torch", "jax", "autograd") if importlib.util.find_spec(name)]
     if installed:
-        found = PEERS[installed[0]](wide)()
+        result = PEERS[installed[0]](wide)()
     else:
         tg = need("tracegrad")
         with tg.disable_jit():
-            found = called(tg, wide, np)(*wide.data())
-    return [x.astype(np.float32) if narrow else x for x in leaves(found)]
+            result = called(tg, wide, np)(*wide.data())
+    return [x.astype(np.float32) if narrow else x for x in leaves(result)]
 
 
 def warm_case(workload: Workload) -> Case:

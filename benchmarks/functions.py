@@ -206,8 +206,8 @@ WHY = {
 
 def letters(row: str) -> list[str]:
     """The operands of a row: its names of one letter that it does not make itself."""
-    found = re.findall(r"(?<![.\w])[a-zB](?!\w| = )", re.sub('"[^"]*"', "", row))
-    return [x for x in dict.fromkeys(found) if f"{x} = " not in row]
+    result = re.findall(r"(?<![.\w])[a-zB](?!\w| = )", re.sub('"[^"]*"', "", row))
+    return [x for x in dict.fromkeys(result) if f"{x} = " not in row]
 
 
 def function(row: str) -> Callable[..., Any]:
@@ -216,8 +216,8 @@ def function(row: str) -> Callable[..., Any]:
     lines = [f"def row({', '.join(letters(row))}):", *[f"    {line}" for line in before], f"    return {last}"]
     scope: dict[str, Any] = {"np": np, "scipy": scipy}
     exec("\n".join(lines), scope)
-    found: Callable[..., Any] = scope["row"]
-    return found
+    result: Callable[..., Any] = scope["row"]
+    return result
 
 
 def why(row: str) -> str:

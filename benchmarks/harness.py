@@ -256,8 +256,8 @@ def _time_in_rounds(case: Case, settings: Settings, live: list[tuple[Row, Run]])
     with collector_off():
         for row, run in live:
             row.inner = 1 if case.once else _autorange(run, settings.loop_seconds)
-        for turn in range(settings.rounds_once if case.once else settings.rounds):
-            offset = turn % len(live)
+        for iteration in range(settings.rounds_once if case.once else settings.rounds):
+            offset = iteration % len(live)
             for row, run in live[offset:] + live[:offset]:
                 settle(rest)
                 if not case.once:

@@ -129,7 +129,7 @@ REDUCTIONS_OF_FLOATS: Rows = {
     "nansum": (np.nansum, "x"),
     "diff": (np.diff, "x"),
 }
-REDUCTIONS_OF_TRUTHS: Rows = {
+REDUCTIONS_OF_BOOLEANS: Rows = {
     **everywhere("any", np.any),
     **everywhere("all", np.all),
     **everywhere("sum", np.sum),
@@ -211,7 +211,7 @@ GROUPS: dict[str, Rows] = {
     "mixed": MIXED,
     "reductions": REDUCTIONS,
     "reductions of floats": REDUCTIONS_OF_FLOATS,
-    "reductions of truths": REDUCTIONS_OF_TRUTHS,
+    "reductions of truths": REDUCTIONS_OF_BOOLEANS,
     "moves": MOVES,
     "sorting": SORTING,
     "products": PRODUCTS,

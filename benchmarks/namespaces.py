@@ -95,18 +95,18 @@ def convolved(xp: Any, x: Any, w: Any) -> Any:
     return sum(x[:, i : i + height, j : j + width] @ w[i, j] for i in range(rows) for j in range(columns))
 
 
-def repeated(xp: Any, turn: Callable[[Any, Any], tuple[Any, ...]], state: tuple[Any, ...], rows: Any) -> Any:
+def repeated(xp: Any, iteration: Callable[[Any, Any], tuple[Any, ...]], state: tuple[Any, ...], rows: Any) -> Any:
     """The state after a turn with each of the rows: a Python loop, or the scan of those who have one."""
     match kind(xp):
         case "jax":
             lax = importlib.import_module("jax.lax")
-            return lax.scan(lambda state, row: (turn(state, row), None), state, rows)[0]
+            return lax.scan(lambda state, row: (iteration(state, row), None), state, rows)[0]
         case "pytensor":
             scan = importlib.import_module("pytensor").scan
-            found = scan(lambda row, *state: turn(state, row), [rows], list(state), return_updates=False)
-            return tuple(x[-1] for x in (found if isinstance(found, list | tuple) else [found]))
+            result = scan(lambda row, *state: iteration(state, row), [rows], list(state), return_updates=False)
+            return tuple(x[-1] for x in (result if isinstance(result, list | tuple) else [result]))
     for row in rows:
-        state = turn(state, row)
+        state = iteration(state, row)
     return state
 
 

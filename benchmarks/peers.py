@@ -176,13 +176,13 @@ def _torch_arguments(arguments: tuple[Any, ...]) -> list[Any]:
 
 def versions() -> dict[str, str]:
     """The versions of Python and of the packages compared, installed ones only."""
-    found = {"python": platform.python_version()}
+    table = {"python": platform.python_version()}
     for name in DISTRIBUTIONS:
         try:
-            found[name] = metadata.version(name)
+            table[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return table
 
 
 def cpu_name() -> str:
@@ -204,14 +204,14 @@ def threads() -> dict[str, Any]:
         "TRACEGRAD_NUM_THREADS",
         "XLA_FLAGS",
     )
-    found: dict[str, Any] = {
+    table: dict[str, Any] = {
         "cores": cores,
         "environment": {n: os.environ[n] for n in names if n in os.environ},
     }
     for name in ("torch", "numba"):
         if name in sys.modules:
-            found[name] = sys.modules[name].get_num_threads()
-    return found
+            table[name] = sys.modules[name].get_num_threads()
+    return table
 
 
 def machine() -> dict[str, Any]:

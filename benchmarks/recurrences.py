@@ -10,7 +10,7 @@ from benchmarks.namespaces import added_inside, drawn, kind, repeated
 
 __all__ = ["characters", "heat", "heat_by_hand", "lstm", "lstm_by_hand", "sequence", "text"]
 
-TURNS, SHARE = 100, 0.1
+ITERATIONS, SHARE = 100, 0.1
 
 
 def sigmoid(xp: Any, z: Any) -> Any:
@@ -39,19 +39,19 @@ def lstm_by_hand(parameters: Any, rows: Any) -> Any:
     w, u, b = parameters
     steps, batch, size = rows.shape[0], rows.shape[1], u.shape[0]
     h, c = np.zeros((batch, size), rows.dtype), np.zeros((batch, size), rows.dtype)
-    kept = []
+    saved = []
     for x in rows:
         z = x @ w + h @ u + b
         f, i, o = (1.0 / (1.0 + np.exp(-z[:, k * size : (k + 1) * size])) for k in (0, 1, 3))
         g = np.tanh(z[:, 2 * size : 3 * size])
         new = f * c + i * g
-        kept.append((h, c, f, i, g, o, np.tanh(new)))
+        saved.append((h, c, f, i, g, o, np.tanh(new)))
         h, c = o * np.tanh(new), new
     value = np.mean(h * h)
     gradients = [np.zeros_like(p) for p in parameters]
     dh, dc = 2.0 * h / h.size, np.zeros_like(c)
     for n in range(steps - 1, -1, -1):
-        before, c, f, i, g, o, t = kept[n]
+        before, c, f, i, g, o, t = saved[n]
         dc = dc + dh * o * (1.0 - t * t)
         slots = (dc * c * f * (1 - f), dc * g * i * (1 - i), dc * i * (1 - g * g), dh * t * o * (1 - o))
         dz = np.concatenate(slots, axis=1)
@@ -74,17 +74,17 @@ def characters(xp: Any, parameters: Any, starts: Any, pairs: Any) -> Any:
     Two layers, whose gates have a weight and a bias for each element, between a scale of what comes in and a line of
     what goes out. starts: hidden and cell of both layers; pairs: a character, one-hot, and the next.
     """
-    (weights, biases), (scale, slope, shift) = parameters
+    (weights, biases), (scale, derivative, shift) = parameters
 
     def turn(state: tuple[Any, ...], pair: Any) -> tuple[Any, ...]:
         total, x, new = state[-1], pair[0] * scale, []
         for layer in range(2):
             h, c, w, b = state[2 * layer], state[2 * layer + 1], weights[layer], biases[layer]
-            forget, given = sigmoid(xp, x * w[0] + b[0]), sigmoid(xp, h * w[1] + b[1])
-            c = c * forget + given * xp.tanh(h * w[3] + b[3])
+            forget, args = sigmoid(xp, x * w[0] + b[0]), sigmoid(xp, h * w[1] + b[1])
+            c = c * forget + args * xp.tanh(h * w[3] + b[3])
             x = sigmoid(xp, x * w[2] + b[2]) * xp.tanh(c)
             new += [x, c]
-        guess = x * slope + shift
+        guess = x * derivative + shift
         return *new, total + xp.log(xp.sum(xp.exp(guess))) - xp.sum(pair[1] * guess)
 
     zero = 0.0 * xp.sum(scale)
@@ -109,7 +109,7 @@ def heat(xp: Any, u: Any) -> Any:
         return (added_inside(xp, u, SHARE * (around - 4 * u[1:-1, 1:-1])),)
 
     start = u + 0.0 if kind(xp) in ("numpy", "torch") else u
-    (u,) = repeated(xp, turn, (start,), np.zeros(TURNS, u.dtype) if kind(xp) != "torch" else range(TURNS))
+    (u,) = repeated(xp, turn, (start,), np.zeros(ITERATIONS, u.dtype) if kind(xp) != "torch" else range(ITERATIONS))
     return xp.sum(u**2)
 
 
@@ -117,18 +117,18 @@ def heat_by_hand(u: Any) -> Any:
     """Value and gradient: the turns are linear, so the gradient goes through the transposed ones, backwards."""
     n, m = u.shape
     here, there = u.copy(), u.copy()
-    for _ in range(TURNS):
+    for _ in range(ITERATIONS):
         for i in range(1, n - 1):
             for j in range(1, m - 1):
                 around = here[i + 1, j] + here[i - 1, j] + here[i, j + 1] + here[i, j - 1]
                 there[i, j] = here[i, j] + SHARE * (around - 4 * here[i, j])
         here, there = there, here
     value = np.sum(here * here)
-    slope, inner = 2 * here, np.zeros((n + 2, m + 2))  # of the elements that turns change, with zeros around
-    for _ in range(TURNS):
-        inner[2:n, 2:m] = SHARE * slope[1 : n - 1, 1 : m - 1]
+    derivative, inner = 2 * here, np.zeros((n + 2, m + 2))  # of the elements that turns change, with zeros around
+    for _ in range(ITERATIONS):
+        inner[2:n, 2:m] = SHARE * derivative[1 : n - 1, 1 : m - 1]
         for i in range(n):
             for j in range(m):
                 around = inner[i, j + 1] + inner[i + 2, j + 1] + inner[i + 1, j] + inner[i + 1, j + 2]
-                slope[i, j] += around - 4 * inner[i + 1, j + 1]
-    return value, slope
+                derivative[i, j] += around - 4 * inner[i + 1, j + 1]
+    return value, derivative

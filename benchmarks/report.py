@@ -69,19 +69,19 @@ def summary(results: list[dict[str, Any]]) -> list[str]:
     ratios = {peer: [] for peer in peers if peer != REFERENCE}  # type: dict[str, list[float]]
     best = []
     for result in results:
-        found = {r["peer"]: r["ratio"] for r in result["rows"] if r["ratio"] is not None and r["peer"] in ratios}
-        for peer, ratio in found.items():
+        table = {r["peer"]: r["ratio"] for r in result["rows"] if r["ratio"] is not None and r["peer"] in ratios}
+        for peer, ratio in table.items():
             ratios[peer].append(ratio)
-        others = [ratio for peer, ratio in found.items() if not peer.startswith(REFERENCE)]
+        others = [ratio for peer, ratio in table.items() if not peer.startswith(REFERENCE)]
         best += [min(others)] if others else []
 
     def mean(values: list[float]) -> str:
         return f"{np.exp(np.mean(np.log(values))):.2f}"
 
     shown = [
-        f"{peer} {mean(found)} ({len(found)}, {sum(x < LOST for x in found)} below {LOST})"
-        for peer, found in ratios.items()
-        if found
+        f"{peer} {mean(table)} ({len(table)}, {sum(x < LOST for x in table)} below {LOST})"
+        for peer, table in ratios.items()
+        if table
     ]
     lines = [f"Geometric means of the ratios, with their number: {', '.join(shown)}."] if shown else []
     if best:
@@ -90,8 +90,8 @@ def summary(results: list[dict[str, Any]]) -> list[str]:
 
 
 def main(paths: list[str]) -> None:
-    found = [json.loads(Path(path).read_text(encoding="utf-8")) for path in paths]
-    print(page([report for each in found for report in (each if isinstance(each, list) else [each])]), end="")
+    results = [json.loads(Path(path).read_text(encoding="utf-8")) for path in paths]
+    print(page([report for each in results for report in (each if isinstance(each, list) else [each])]), end="")
 
 
 if __name__ == "__main__":

@@ -39,20 +39,20 @@ class Row:
 
 def measured(call: str, settings: Settings, run: Callable[..., Result] = run_case) -> Row:
     """The row of one function; a failure is a row too."""
-    found = Row(call, np.inf, np.inf, functions.why(call))
+    result = Row(call, np.inf, np.inf, functions.why(call))
     for _ in range(AGAIN):
         with np.errstate(all="ignore"):
             rows = {row.peer: row for row in run(bench_functions.case(call), settings).rows}
         if (mine := rows["tracegrad"]).status != "ok" or mine.minimum is None:
-            return replace(found, fault=mine.reason)
-        found = replace(
-            found,
-            compiled=min(found.compiled, mine.minimum),
-            eager=min(found.eager, rows["numpy"].minimum or np.inf),
+            return replace(result, fault=mine.reason)
+        result = replace(
+            result,
+            compiled=min(result.compiled, mine.minimum),
+            eager=min(result.eager, rows["numpy"].minimum or np.inf),
         )
-        if found.ratio >= LEVEL:
+        if result.ratio >= LEVEL:
             break
-    return found
+    return result
 
 
 def page(settings: Settings, command: str, calls: list[str] = functions.ROWS) -> str:
@@ -102,7 +102,7 @@ def _line(row: Row) -> str:
 
 def _commit() -> str:
     try:
-        found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
+        result = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return found.stdout.strip()
+    return result.stdout.strip()

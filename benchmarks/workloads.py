@@ -33,7 +33,7 @@ class Workload(NamedTuple):
     derived: Callable[[Any, Callable[..., Any]], Callable[..., Any]] | None = None
     by_hand: Callable[..., Any] | None = None  # value and gradient, in loops that numba compiles
     in_numpy: Callable[..., Any] | None = None  # value and gradient, as somebody writes them in NumPy
-    turns: int = 1  # of its Python loop; who unrolls loops compiles each
+    iterations: int = 1  # of its Python loop; who unrolls loops compiles each
 
 
 # -- small functions ---------------------------------------------------------------------------------------------
@@ -366,13 +366,13 @@ def _hessian(module: Any, fun: Callable[..., Any]) -> Callable[..., Any]:
 def _lstm(steps: int, batch: int, size: int, dtype: str) -> Workload:
     name = f"LSTM, {steps} steps, batch {batch}, {size} hidden, {dtype}"
     data = functools.partial(sequence, steps, batch, size, dtype)
-    return Workload(name, lstm, data, in_numpy=lstm_by_hand, turns=steps)
+    return Workload(name, lstm, data, in_numpy=lstm_by_hand, iterations=steps)
 
 
 def workloads(quick: bool) -> list[Workload]:
     """All workloads; `quick` leaves out sizes that take long and say little new."""
     lengths = (1_000, 1_000_000) if quick else (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
-    found = [
+    results = [
         Workload("Rosenbrock, 10 variables", rosenbrock, lambda: (drawn(1, 10),)),
         Workload("a function of 3 numbers", three, lambda: (drawn(2, 3),)),
         Workload("Hessian, 50 variables", entangled, lambda: (drawn(3, 50), drawn(4, 50, 50) / 7), _hessian),
@@ -388,28 +388,28 @@ def workloads(quick: bool) -> list[Workload]:
         Workload("logistic regression, gradient and Hessian product", logistic, _curved, gradient_and_product),
         Workload("HMC, 20 leapfrog steps, 1,000 by 20", logistic, _posterior, hamiltonian),
         _lstm(64, 16, 128, "float32"),
-        Workload("LSTM of ADBench, 256 characters", characters, lambda: text(256, 14), turns=256),
+        Workload("LSTM of ADBench, 256 characters", characters, lambda: text(256, 14), iterations=256),
         Workload(
             "heat equation in place, 512 by 512, 100 turns",
             heat,
             lambda: (drawn(8, 512, 512),),
             None,
             heat_by_hand,
-            turns=100,
+            iterations=100,
         ),
         Workload("Gaussian process, n = 500", gaussian_process, lambda: _process(500)),
     ]
     for dtype, n in itertools.product(("float64", "float32"), lengths):
         data = functools.partial(_chain, n, dtype)
-        found.append(Workload(f"elementwise chain, n = {n:,}, {dtype}", chain, data, None, chain_by_hand))
+        results.append(Workload(f"elementwise chain, n = {n:,}, {dtype}", chain, data, None, chain_by_hand))
     for dtype in ("float64", "float32"):
         data = functools.partial(_market, 1_000_000, dtype)
-        found.append(Workload(f"Black-Scholes, n = 1e6, {dtype}, greeks", black_scholes, data))
-        found.append(Workload(f"Black-Scholes, n = 1e6, {dtype}, second order", black_scholes, data, greeks))
+        results.append(Workload(f"Black-Scholes, n = 1e6, {dtype}, greeks", black_scholes, data))
+        results.append(Workload(f"Black-Scholes, n = 1e6, {dtype}, second order", black_scholes, data, greeks))
     for d, k, n in ((10, 25, 1_000), (10, 25, 10_000), (64, 25, 1_000)):
         data = functools.partial(_mixture, d, k, n)
-        found.append(Workload(f"Gaussian mixture, d = {d}, K = {k}, n = {n:,}", mixture, data))
+        results.append(Workload(f"Gaussian mixture, d = {d}, K = {k}, n = {n:,}", mixture, data))
     for n in (100, 1_000):
         data = functools.partial(_bodies, n)
-        found.append(Workload(f"{n:,} bodies", bodies, data, None, bodies_by_hand))
-    return found
+        results.append(Workload(f"{n:,} bodies", bodies, data, None, bodies_by_hand))
+    return results

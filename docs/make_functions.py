@@ -34,14 +34,14 @@ import tracegrad as tg  # noqa: E402
 from tracegrad import numpy_api, passes, tree  # noqa: E402
 from tracegrad.codegen.libs.linear_algebra import is_native  # noqa: E402
 from tracegrad.codegen.libs.sorting import is_ordering  # noqa: E402
-from tracegrad.codegen.plan.planner import calls_of, plan, plans_of  # noqa: E402
 from tracegrad.codegen.loopir.steps import Matmul  # noqa: E402
+from tracegrad.codegen.plan.planner import calls_of, plan, plans_of  # noqa: E402
 from tracegrad.errors import TraceError  # noqa: E402
 from tracegrad.passes.dtypes.lower_complex import in_pairs  # noqa: E402
 from tracegrad.scipy_api import registry as of_scipy  # noqa: E402
-from tracegrad.scipy_api.stats.univariate import CONTINUOUS, DISCRETE  # noqa: E402
 from tracegrad.scipy_api.special import on_carriers  # noqa: E402
 from tracegrad.scipy_api.stats.distributions import _methods  # noqa: E402
+from tracegrad.scipy_api.stats.univariate import CONTINUOUS, DISCRETE  # noqa: E402
 from tracegrad.torch.tape import TapeArray  # noqa: E402
 
 PAGE = HERE / "functions.md"

@@ -60,15 +60,15 @@ def check_along(
     """Values of `f` at `x` are those of the plain function; the first derivative in both modes, and the second by
     reverse mode, are those of differences along a direction: each within a relative and an absolute bound."""
     of, v = weighted(f, name), np.sin(1.0 + np.arange(x.size)).reshape(x.shape)
-    slope, want = tg.grad(of), differences(of, x, v)
+    derivative, want = tg.grad(of), differences(of, x, v)
     with replayed():
         got = tg.trace(f)(x)
         assert np.shape(got) == np.shape(f(x))
         np.testing.assert_allclose(got, f(x), *values)
-        assert np.sum(slope(x) * v) == pytest.approx(want, *first)
+        assert np.sum(derivative(x) * v) == pytest.approx(want, *first)
         assert tg.jvp(of, (x,), (v,))[1] == pytest.approx(want, *first)
         if second is None:
             return
-        twice = tg.grad(named(lambda x: np.sum(slope(x) * v), name))(x)
-        want = differences(lambda x: np.sum(slope(x) * v), x, v)
+        twice = tg.grad(named(lambda x: np.sum(derivative(x) * v), name))(x)
+        want = differences(lambda x: np.sum(derivative(x) * v), x, v)
     assert np.sum(twice * v) == pytest.approx(want, *second)

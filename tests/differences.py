@@ -83,10 +83,10 @@ def derivatives(f: Function, xs: Sequence[Any], i: int, order: int) -> list[Any]
 
     x = xs[i]
     with tg.disable_jit():
-        slope = tg.grad(lambda x: np.sum(of(x)))
+        derivative = tg.grad(lambda x: np.sum(of(x)))
         if order == 1:
-            return [slope(x), tg.jvp(of, (x,), (np.ones_like(x),))[1]]
-        return [tg.grad(lambda x: np.sum(slope(x)))(x), tg.jvp(slope, (x,), (np.ones_like(x),))[1]]
+            return [derivative(x), tg.jvp(of, (x,), (np.ones_like(x),))[1]]
+        return [tg.grad(lambda x: np.sum(derivative(x)))(x), tg.jvp(derivative, (x,), (np.ones_like(x),))[1]]
 
 
 def faults(f: Function, xs: Sequence[Any], i: int, order: int, ways: list[Any] | None = None) -> Faults:

@@ -16,10 +16,9 @@ from graphs import REAL
 from tracegrad.avals import Aval, aval_of
 from tracegrad.ir import Graph, build, run
 from tracegrad.ops.elementwise import table as elementwise
-from tracegrad.ops.indexing import gather_scatter as indexing
+from tracegrad.ops.indexing import gather_scatter
 from tracegrad.ops.linalg import contraction
-from tracegrad.ops.reduce import reductions as reduction
-from tracegrad.ops.reduce import scans
+from tracegrad.ops.reduce import reductions, scans
 from tracegrad.ops.shape import linear
 from tracegrad.runtime.execution.program import Program, compile_program
 
@@ -53,8 +52,8 @@ def whole(*shape: int, dtype: Any = "float64", low: int = -9, high: int = 10) ->
 
 def full_slice(x: Any, **changed: Any) -> Any:
     """`slice` of all of `x` but for what is changed."""
-    given = {"start": (0,) * len(x.shape), "stop": x.shape, "step": (1,) * len(x.shape)} | changed
-    return linear.slice(x, **given)
+    args = {"start": (0,) * len(x.shape), "stop": x.shape, "step": (1,) * len(x.shape)} | changed
+    return linear.slice(x, **args)
 
 
 # -- random graphs ---------------------------------------------------------------------------------------------------
@@ -149,17 +148,17 @@ class Draw:
             low = self.upto(want - have + 1)
             flat = linear.pad(flat, low=(low,), high=(want - have - low,), interior=(0,), value=2)
         elif have < want:
-            flat = indexing.gather(flat, self.indices(x, (want,), have), axes=(0,))
+            flat = gather_scatter.gather(flat, self.indices(x, (want,), have), axes=(0,))
         return linear.reshape(flat, shape=shape)
 
     def indices(self, near: Any, shape: tuple[int, ...], size: int, dtype: str = "") -> Any:
         """Indices of an axis of `size`, some of them negative."""
         dtype = dtype or (self.one(("int64", "int32", "int8", "uint8", "uint64")) if size <= 100 else "int64")
         params = {"start": self.upto(5), "step": self.upto(3) + 1, "length": math.prod(shape), "dtype": "int64"}
-        found = elementwise.remainder(near.builder.emit(linear.arange, (), params), size)
+        result = elementwise.remainder(near.builder.emit(linear.arange, (), params), size)
         if dtype[0] == "i" and self.chance(0.4):
-            found = elementwise.subtract(found, size)
-        return self.cast(linear.reshape(found, shape=shape), dtype)
+            result = elementwise.subtract(result, size)
+        return self.cast(linear.reshape(result, shape=shape), dtype)
 
 
 ARITHMETIC = (elementwise.add, elementwise.multiply, elementwise.maximum, elementwise.minimum)
@@ -257,21 +256,21 @@ def _reshape(draw: Draw, x: Any) -> Any:
 def _reduce(draw: Draw, x: Any) -> Any:
     axes = draw.axes(x)
     empty = any(x.shape[a] == 0 for a in axes)
-    return draw.one((linear.reduce_sum,) if empty else (linear.reduce_sum, reduction.reduce_max, reduction.reduce_min))(
-        x, axes=axes
-    )
+    return draw.one(
+        (linear.reduce_sum,) if empty else (linear.reduce_sum, reductions.reduce_max, reductions.reduce_min)
+    )(x, axes=axes)
 
 
 def _product(draw: Draw, x: Any) -> Any:
     """Of zeros and ones."""
     signs = elementwise.greater(x, 3) if x.dtype.kind != "b" else x
-    return reduction.reduce_prod(draw.cast(signs, x.dtype.name), axes=draw.axes(x))
+    return reductions.reduce_prod(draw.cast(signs, x.dtype.name), axes=draw.axes(x))
 
 
 def _arg_extremum(draw: Draw, x: Any) -> Any:
     if not x.shape or 0 in x.shape:
         raise Unsuitable
-    return draw.one((reduction.argmax, reduction.argmin))(x, axis=draw.upto(len(x.shape)))
+    return draw.one((reductions.argmax, reductions.argmin))(x, axis=draw.upto(len(x.shape)))
 
 
 def _cumsum(draw: Draw, x: Any) -> Any:
@@ -285,7 +284,7 @@ def _gather(draw: Draw, x: Any) -> Any:
     if not x.shape or 0 in x.shape or math.prod(shape) * x.aval.size > 50 * LARGEST:
         raise Unsuitable
     axes = tuple(int(a) for a in draw.rng.permutation(len(x.shape))[: draw.upto(2) + 1])
-    return indexing.gather(x, *(draw.indices(x, shape, x.shape[a], "int64") for a in axes), axes=axes)
+    return gather_scatter.gather(x, *(draw.indices(x, shape, x.shape[a], "int64") for a in axes), axes=axes)
 
 
 def _scatter(draw: Draw, x: Any) -> Any:
@@ -300,7 +299,7 @@ def _scatter(draw: Draw, x: Any) -> Any:
     if math.prod(shape) > LARGEST:
         raise Unsuitable
     indices = [draw.indices(x, x.shape[:depth], shape[a], "int64") for a in axes]
-    return indexing.scatter_add(x, *indices, shape=tuple(shape), axes=tuple(axes))
+    return gather_scatter.scatter_add(x, *indices, shape=tuple(shape), axes=tuple(axes))
 
 
 def _matmul(draw: Draw, x: Any) -> Any:

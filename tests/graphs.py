@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from tracegrad.avals import SUPPORTED, Aval, aval_of
 from tracegrad.ir import Builder, Graph, build
-from tracegrad.ops import TABLE
-from tracegrad.ops import lazy as late
+from tracegrad.ops import TABLE, lazy
 from tracegrad.ops.elementwise import table as elementwise
-from tracegrad.ops.indexing import gather_scatter as indexing
+from tracegrad.ops.indexing import gather_scatter
 from tracegrad.ops.linalg import contraction
-from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.reduce import reductions
 from tracegrad.ops.shape import linear
 from tracegrad.transforms.vjp_graph import vjp
 
@@ -31,7 +30,7 @@ def several(x: Any) -> tuple[Any, ...]:
     return x if isinstance(x, tuple) else (x,)
 
 
-assert late.filters.lfilter.name in TABLE  # which is imported late, as those beside it are
+assert lazy.lfilter.lfilter.name in TABLE  # which is imported late, as those beside it are
 SAMPLES = [
     pytest.param(op, operands, params, id=f"{op.name}-{i}")
     for op in list(TABLE.values())
@@ -129,13 +128,13 @@ def _axes(draw: Any, x: Any) -> tuple[int, ...]:
 
 
 def _reduce(draw: Any, x: Any, y: Any) -> Any:
-    ops = [linear.reduce_sum, linear.reduce_sum, reduction.mean, reduction.reduce_max, reduction.logsumexp]
+    ops = [linear.reduce_sum, linear.reduce_sum, reductions.mean, reductions.reduce_max, reductions.logsumexp]
     op = draw(st.sampled_from(ops if x.aval.size else [linear.reduce_sum]))
     return op(x, axes=_axes(draw, x))
 
 
 def _softmax(draw: Any, x: Any, y: Any) -> Any:
-    return reduction.softmax(x, axes=(len(x.shape) - 1,)) if x.shape and x.aval.size else x
+    return reductions.softmax(x, axes=(len(x.shape) - 1,)) if x.shape and x.aval.size else x
 
 
 def _slice(draw: Any, x: Any, y: Any) -> Any:
@@ -176,7 +175,7 @@ def _gather(draw: Any, x: Any, y: Any) -> Any:
         return x
     params = {"start": 0, "step": 1, "length": x.shape[0], "dtype": "int64"}
     along = x.builder.emit(linear.arange, (), params)
-    return indexing.gather(x, elementwise.negative(along), axes=(0,))
+    return gather_scatter.gather(x, elementwise.negative(along), axes=(0,))
 
 
 def _cast(draw: Any, x: Any, y: Any) -> Any:

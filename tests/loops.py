@@ -105,7 +105,7 @@ def zipped(x: Any, a: Any, b: Any) -> Any:
 
 
 @program(X)
-def the_turn_before_last(x: Any) -> Any:
+def the_iteration_before_last(x: Any) -> Any:
     a, b = x, 2.0 * x
     for _ in range(2 * N):
         a, b = b, np.sin(a + b) * a
@@ -180,7 +180,7 @@ def nested(x: Any) -> Any:
 
 
 @program(X, scans=2)
-def another_turn_in_between(x: Any) -> Any:
+def another_iteration_in_between(x: Any) -> Any:
     for i in range(2 * N):
         y = np.sin(x) * 1.1 + 0.1 * x * x
         x = 2.0 * y - x if i == N else y
@@ -188,7 +188,7 @@ def another_turn_in_between(x: Any) -> Any:
 
 
 @program(X)
-def a_first_turn_that_differs(x: Any) -> Any:
+def a_first_iteration_that_differs(x: Any) -> Any:
     momentum = None
     for _ in range(N):
         g = np.sin(x) * x
@@ -241,11 +241,11 @@ def adam(x: Any) -> Any:
 
 
 @program(0.05)
-def a_gradient_in_each_turn(rate: float) -> Any:
-    slope = tg.grad(lambda w: np.sum(np.tanh(w * X) ** 2))
+def a_gradient_in_each_iteration(rate: float) -> Any:
+    derivative = tg.grad(lambda w: np.sum(np.tanh(w * X) ** 2))
     w = np.ones(4)
     for _ in range(N):
-        w = w - rate * slope(w)
+        w = w - rate * derivative(w)
     return np.sum(w)
 
 

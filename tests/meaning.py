@@ -135,13 +135,13 @@ MODES: dict[str, tuple[Callable[..., Any], Callable[[], AbstractContextManager[A
 def compare(script: Program, mode: str) -> None:
     """Run a program plainly and in a mode or placement, twice, and compare all that it yields."""
     where = placed(script, mode, _plain) if mode in PLACEMENTS else Placement(script, _plain, *MODES[mode])
-    for turn in range(2):
+    for iteration in range(2):
         expected = [seen(x) for x in where.script(where.plain)]
         assert expected, f"{script.__name__} yields nothing"
         with where.around():
             count = -1
-            for count, found in enumerate(where.script(where.traced)):
-                tell_apart(expected[count], seen(found), f"{script.__name__}, run {turn}, yield {count}")
+            for count, result in enumerate(where.script(where.traced)):
+                tell_apart(expected[count], seen(result), f"{script.__name__}, run {iteration}, yield {count}")
         assert count + 1 == len(expected), f"{script.__name__}: {count + 1} yields of {len(expected)}"
 
 

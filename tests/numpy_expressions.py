@@ -177,13 +177,13 @@ np.logaddexp(n, n) | np.floor_divide(n, 2.0) | np.power(n, 2) | n * 0 | np.sign(
 
 
 def _expressions() -> list[str]:
-    found = []
+    results = []
     for text, default in ((UFUNCS, "a"), (BINARY, "a,b")):
         for word in text.split():
             name, _, args = word.partition(":")
-            found.append(f"np.{name}({args or default})")
+            results.append(f"np.{name}({args or default})")
     # The table is split at " | "; the operator is tested by the ufuncs.
-    return found + [part.strip() for part in CALLS.split(" | ") if part.strip()]
+    return results + [part.strip() for part in CALLS.split(" | ") if part.strip()]
 
 
 EXPRESSIONS = _expressions()

@@ -11,5 +11,5 @@ def plan_of(fun: Any, *args: Any) -> Plan:
     """The plan of the program that a call runs."""
     call = fun.binder.take_apart(args, {})
     path, *_ = fun.find(call)
-    found: Plan = path.program.report.plan
-    return found
+    plan: Plan = path.program.report.plan
+    return plan

@@ -20,7 +20,7 @@ import numpy as np
 
 import tracegrad as tg
 from tracegrad.ir.interpreter import run
-from tracegrad.runtime.dispatch import dispatcher as dispatch
+from tracegrad.runtime.dispatch import dispatcher
 from tracegrad.trace.builder.builder import TraceBuilder
 
 counters: Any = importlib.import_module("tracegrad.trace.loops.range_counter")
@@ -182,31 +182,31 @@ class Recorded(BaseException):
 @contextmanager
 def folding(most: int, fewest: int) -> Iterator[None]:
     """While loops are folded that come to so many nodes, and those within that have so many turns."""
-    before = counters.MOST_NODES, counters.FEWEST_TURNS
-    counters.MOST_NODES, counters.FEWEST_TURNS = most, fewest
+    before = counters.MOST_NODES, counters.FEWEST_ITERATIONS
+    counters.MOST_NODES, counters.FEWEST_ITERATIONS = most, fewest
     try:
         yield
     finally:
-        counters.MOST_NODES, counters.FEWEST_TURNS = before
+        counters.MOST_NODES, counters.FEWEST_ITERATIONS = before
         lengthy._known.clear()
 
 
 def interpreted(fun: Any, x: Any, roll: Any) -> Any:
     """Value and gradient, op by op by NumPy; with this way to roll loops."""
-    trace_call = dispatch.trace_call
+    trace_call = dispatcher.trace_call
 
     def stop(*args: Any) -> None:
         raise Recorded(trace_call(*args))
 
-    kept = TraceBuilder.roll
-    dispatch.trace_call, TraceBuilder.roll = stop, roll
+    saved = TraceBuilder.roll
+    dispatcher.trace_call, TraceBuilder.roll = stop, roll
     try:
         tg.value_and_grad(fun)(x)
     except Recorded as recorded:
         trace = recorded.args[0]
         return run(trace.graph, [x, *(c.array for c in trace.captures)])[:2]
     finally:
-        dispatch.trace_call, TraceBuilder.roll = trace_call, kept
+        dispatcher.trace_call, TraceBuilder.roll = trace_call, saved
     raise AssertionError("nothing was recorded")
 
 
@@ -224,14 +224,14 @@ def faults(seed: int) -> Iterator[str]:
             return
         roll = TraceBuilder.roll
         with folding(1_000_000, 1_000_000):
-            plain, slope = interpreted(fun, x, None)
+            plain, derivative = interpreted(fun, x, None)
         with folding(*((0, 2) if seed % 2 else (3000, 8))):
             value, gradient = interpreted(fun, x, roll) if seed % 20 else tg.value_and_grad(fun)(x)
-    scale = 1 + np.max(np.abs(slope))
+    scale = 1 + np.max(np.abs(derivative))
     if not np.allclose(value, expected, rtol=1e-9) or not np.allclose(plain, expected, rtol=1e-9):
         yield f"seed {seed}: value {value}, unrolled {plain}, NumPy {expected}\n{source}"
-    if not np.allclose(gradient / scale, slope / scale, atol=1e-8):
-        yield f"seed {seed}: gradient off by {np.max(np.abs(gradient - slope)) / scale}\n{source}"
+    if not np.allclose(gradient / scale, derivative / scale, atol=1e-8):
+        yield f"seed {seed}: gradient off by {np.max(np.abs(gradient - derivative)) / scale}\n{source}"
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import numpy as np
 
 import tracegrad as tg
 from tracegrad.errors import TraceError, UnsupportedError
-from tracegrad.runtime.dispatch import dispatcher as dispatch
+from tracegrad.runtime.dispatch import dispatcher
 from tracegrad.torch.tape import eager_vjp
 
 __all__ = ["check", "interpreted", "program"]
@@ -71,9 +71,9 @@ class Writer:
     def assign(self, text: str) -> None:
         name = f"v{len(self.lines)}"
         if self.run(f"{name} = {text}"):
-            found = self.plain[name]
-            fits = type(found) is np.ndarray and found.dtype == np.float64 and 0 < found.size <= MOST_ELEMENTS
-            if not fits or found.ndim > 4:
+            result = self.plain[name]
+            fits = type(result) is np.ndarray and result.dtype == np.float64 and 0 < result.size <= MOST_ELEMENTS
+            if not fits or result.ndim > 4:
                 self.lines.pop()
                 self.plain.pop(name)
             else:
@@ -219,8 +219,13 @@ class Writer:
     # -- the whole ------------------------------------------------------------------------------------------------
     @property
     def text(self) -> str:
-        made = [name for name in self.names if name not in ("x", "table")]
-        lines = ["global table", "facts = []", *self.lines, f"return facts, [{', '.join(f'{n} * 1.0' for n in made)}]"]
+        results = [name for name in self.names if name not in ("x", "table")]
+        lines = [
+            "global table",
+            "facts = []",
+            *self.lines,
+            f"return facts, [{', '.join(f'{n} * 1.0' for n in results)}]",
+        ]
         return "def f(x):\n" + "".join(f"    {line}\n" for line in lines)
 
 
@@ -249,7 +254,7 @@ def program(seed: int) -> tuple[str, dict[str, Any], tuple[int, ...], bool]:
     return writer.text, {"np": np, "table": writer.table}, writer.shape, writer.on_tape
 
 
-class _Replayed(dispatch.Interpreted):
+class _Replayed(dispatcher.Interpreted):
     """Stands for a compiled program, whose last output says whether the implicit guards hold, if it has such."""
 
     def __init__(self, graph: Any, kinds: Any, single: bool, name: str, checked: bool, *how: Any):
@@ -258,21 +263,21 @@ class _Replayed(dispatch.Interpreted):
         self.foreseen = sum(n.op is not None and n.op.form.foreseen for n in graph.nodes)
 
     def attempt(self, leaves: Any) -> Any:
-        found = super().attempt(leaves)
-        if found is None or not self.checked:
-            return found
-        return found[:-1] if found[-1] else None
+        result = super().attempt(leaves)
+        if result is None or not self.checked:
+            return result
+        return result[:-1] if result[-1] else None
 
 
 @contextmanager
 def interpreted() -> Iterator[None]:
     """While traces are run op by op instead of compiled."""
-    before = dispatch.compile_program
-    dispatch.compile_program = _Replayed  # type: ignore[assignment, misc]
+    before = dispatcher.compile_program
+    dispatcher.compile_program = _Replayed  # type: ignore[assignment, misc]
     try:
         yield
     finally:
-        dispatch.compile_program = before
+        dispatcher.compile_program = before
 
 
 class Runner:
@@ -306,16 +311,16 @@ def check(seed: int) -> None:
     for k, layout in enumerate([*order, order[0]]):
         plain = runner.run(runner.function, layout, k)
         try:
-            found = runner.run(traced, layout, k)
+            result = runner.run(traced, layout, k)
         except UnsupportedError as error:
             if not _is_of_outside(error):
                 raise
             continue
         if isinstance(plain, Exception):
-            assert type(found) is type(plain), (layout, plain, found)
+            assert type(result) is type(plain), (layout, plain, result)
             continue
-        assert not isinstance(found, Exception), (layout, found)
-        _compare(found, plain, layout)
+        assert not isinstance(result, Exception), (layout, result)
+        _compare(result, plain, layout)
     if not isinstance(runner.run(runner.function, order[1], 0.1), Exception):
         _check_derivative(runner, order[1])
 
@@ -346,17 +351,17 @@ def _check_derivative(runner: Runner, layout: str, step: float = 1e-6) -> None:
     up, down, value = (runner.run(loss, layout, 0.1, s)[0] for s in (step, -step, 0.0))
     facts = seen[-1]
     del seen[:]
-    derivative, found = tg.value_and_grad(loss), {}
+    derivative, result = tg.value_and_grad(loss), {}
     ways = {"traced": derivative, "eager": tg.disable_jit()(derivative)}
     if runner.on_tape:
         ways["on the tape"] = lambda x: _pulled(loss, x)
     for what, way in ways.items():
         try:
-            found[what] = runner.run(way, layout, 0.1)
+            result[what] = runner.run(way, layout, 0.1)
         except (UnsupportedError, TraceError, RuntimeError) as error:
             if not _is_of_outside(error):
                 raise
-    for what, answer in found.items():
+    for what, answer in result.items():
         assert not isinstance(answer, Exception), (what, answer)
         (v, gradient), _, _ = answer
         np.testing.assert_allclose(v, value, rtol=1e-9, atol=1e-9, err_msg=what)

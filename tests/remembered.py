@@ -104,13 +104,13 @@ def before_and_now(
             (folder / f"{name}.py").write_text(HEAD + textwrap.dedent(getattr(case, which)))
         for name, text in (others or {}).items():
             (folder / f"{name}.py").write_text(text)
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for folder in folders:
         names = [name for name in cases if name not in apart]
-        found.append(in_new_process(folder, root / "cache", names, first_call))
+        results.append(in_new_process(folder, root / "cache", names, first_call))
         for name in apart:
-            found[-1] |= in_new_process(folder, root / "cache", [name], first_call)
-    return {name: (found[0][name], found[1][name]) for name in cases}
+            results[-1] |= in_new_process(folder, root / "cache", [name], first_call)
+    return {name: (results[0][name], results[1][name]) for name in cases}
 
 
 def both_ways(cases: Mapping[str, Case], apart: Sequence[str] = ()) -> Any:

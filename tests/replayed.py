@@ -36,5 +36,5 @@ class Replayed:
         return outputs[0] if self.single else outputs
 
     def attempt(self, leaves: Any) -> Any:
-        found = self.entry(*leaves)
-        return None if found is MISS else found
+        result = self.entry(*leaves)
+        return None if result is MISS else result

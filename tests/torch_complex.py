@@ -147,14 +147,14 @@ def record() -> None:
     import torch
 
     torch.set_default_dtype(torch.float64)
-    found = {}
+    table = {}
     for call in CALLS:
         inputs = {name: torch.from_numpy(INPUTS[name].copy()).requires_grad_() for name in names_in(call)}
         out = eval(call, {"f": torch, **inputs})
         seed = torch.from_numpy(weights(tuple(out.shape), str(out.dtype).split(".")[1]))
         grads = torch.autograd.grad(out, list(inputs.values()), seed)
-        found[call] = [parts(g.detach().resolve_conj().numpy()) for g in (out, *grads)]
-    lines = ",\n".join(f"{json.dumps(call)}: {json.dumps(each)}" for call, each in found.items())
+        table[call] = [parts(g.detach().resolve_conj().numpy()) for g in (out, *grads)]
+    lines = ",\n".join(f"{json.dumps(call)}: {json.dumps(each)}" for call, each in table.items())
     DATA.write_text(f"{{\n{lines}\n}}\n")
 
 

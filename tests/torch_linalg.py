@@ -182,15 +182,15 @@ def record() -> None:
     import torch
 
     def weighted(xs: Any) -> Any:
-        found = [(x * torch.tensor(weights(x.shape, k))).sum() for k, x in enumerate(xs) if x.requires_grad]
-        return sum(found) if found else None
+        results = [(x * torch.tensor(weights(x.shape, k))).sum() for k, x in enumerate(xs) if x.requires_grad]
+        return sum(results) if results else None
 
     def gradients(xs: Any, wanted: list[Any]) -> list[Any] | None:
         total = weighted(xs)
         if total is None or not wanted:
             return None
-        found = torch.autograd.grad(total, wanted, create_graph=True, allow_unused=True)
-        return [torch.zeros_like(x) if g is None else g for g, x in zip(found, wanted)]
+        results = torch.autograd.grad(total, wanted, create_graph=True, allow_unused=True)
+        return [torch.zeros_like(x) if g is None else g for g, x in zip(results, wanted)]
 
     told: dict[str, Any] = {}
     for text in CALLS:

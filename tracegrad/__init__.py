@@ -1,4 +1,4 @@
-"""tracegrad: a JIT-compiled, static-graph autograd compiler for NumPy code, with an eager mode like PyTorch's.
+"""JIT-compiled, static-graph autograd compiler for NumPy code, with an eager mode like PyTorch's.
 
 >>> import numpy as np
 >>> import tracegrad as tg
@@ -14,8 +14,8 @@
 >>> x.grad
 tensor([2., 4.])
 
-The names of PyTorch's tensor functions and dtypes are here too (`tg.sin`, `tg.float32`), those of `torch.autograd` in
-`tg.autograd`. `tg.grad` and `tg.vjp` transform functions; `tg.trace` compiles.
+The package also has PyTorch's names of tensor functions and dtypes (`tg.sin`, `tg.float32`), and the names of
+`torch.autograd` in `tg.autograd`. `tg.grad` and `tg.vjp` transform functions; `tg.trace` compiles.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -41,7 +41,7 @@ with at_rest():
     )
     from tracegrad.control.associative_scan import associative_scan
     from tracegrad.control.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
-    from tracegrad.control.cond import cond, switch
+    from tracegrad.control.conditional import cond, switch
     from tracegrad.control.loops import fori_loop, map, scan, while_loop
     from tracegrad.errors import (
         CacheWarning,
@@ -58,7 +58,7 @@ with at_rest():
     )
     from tracegrad.settings import disable_jit, settings
     from tracegrad.tree import register_pytree_node
-    from tracegrad.utils import lazy_import as later
+    from tracegrad.utils import lazy_import
 
 if TYPE_CHECKING:
     from tracegrad import dask, func, implicit, random, scipy
@@ -154,7 +154,7 @@ __all__ = [
 # What a gradient of a NumPy function does not need is imported when it is first asked for: these names, PyTorch's
 # namespaces, which are found where PyTorch has them (`import tracegrad.nn.functional as F`), and PyTorch's names of
 # tensor functions, of what makes Tensors, and of dtypes. tracegrad's own names come first.
-_find, _names = later.names(
+_find, _names = lazy_import.names(
     globals(),
     modules={
         "dask": "tracegrad.dask",

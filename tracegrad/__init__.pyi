@@ -1,4 +1,4 @@
-"""What `tracegrad` offers, for editors and type checkers: made from the package by `tests/test_stub.py`."""
+"""What `tracegrad` offers, for editors and type checkers: made from the package by `tests/package/test_stub.py`."""
 
 from builtins import bool as _bool, float as _float, int as _int
 from collections.abc import Sequence as _Sequence
@@ -38,8 +38,8 @@ from tracegrad.control.associative_scan import associative_scan as associative_s
 from tracegrad.control.checkpoint import checkpoint as checkpoint
 from tracegrad.control.checkpoint import checkpoint_name as checkpoint_name
 from tracegrad.control.checkpoint import checkpoint_policies as checkpoint_policies
-from tracegrad.control.cond import cond as cond
-from tracegrad.control.cond import switch as switch
+from tracegrad.control.conditional import cond as cond
+from tracegrad.control.conditional import switch as switch
 from tracegrad.control.loops import fori_loop as fori_loop
 from tracegrad.control.loops import map as map
 from tracegrad.control.loops import scan as scan
@@ -55,7 +55,6 @@ from tracegrad.errors import TraceError as TraceError
 from tracegrad.errors import TracegradError as TracegradError
 from tracegrad.errors import UnsupportedError as UnsupportedError
 from tracegrad.errors import VerifyError as VerifyError
-from tracegrad.visualization import visualize as visualize
 from tracegrad.settings import disable_jit as disable_jit
 from tracegrad.settings import settings as settings
 from tracegrad.torch.autograd.anomaly_mode import is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled
@@ -71,6 +70,7 @@ from tracegrad.transforms.custom_rules import custom_jvp as custom_jvp
 from tracegrad.transforms.custom_rules import custom_vjp as custom_vjp
 from tracegrad.transforms.opaque import opaque as opaque
 from tracegrad.tree import register_pytree_node as register_pytree_node
+from tracegrad.visualization import visualize as visualize
 from tracegrad.torch.tape.tensors.legacy_types import BoolTensor as BoolTensor
 from tracegrad.torch.tape.tensors.legacy_types import ByteTensor as ByteTensor
 from tracegrad.torch.tape.tensors.legacy_types import CharTensor as CharTensor

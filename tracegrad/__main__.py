@@ -1,4 +1,4 @@
-"""`python -m tracegrad`: see `tracegrad.cli`."""
+"""Entry point of `python -m tracegrad`: see `tracegrad.cli`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tracegrad.errors import TracegradError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command, and print what it tells; the exit code."""
-    given = parser().parse_args(argv)
-    lines = given.run(given)
+    """Run a command, print its lines, and return the exit code."""
+    args = parser().parse_args(argv)
+    lines = args.run(args)
     try:
         while True:
             print(next(lines), flush=True)

@@ -1,8 +1,8 @@
-"""Differentiation of a tape: one sweep backwards and one forwards, used by the eager tape and by transforms of graphs.
+"""Differentiate a tape: one reverse and one forward sweep, shared by the eager tape and the graph transforms.
 
 A tape is a sequence of entries `(answer, op, operands, params)` in the order of computation; the answer of an op with
-several results is a tuple. Cotangents and tangents are symbolic where they are zero: a value without an entry in the
-result has the cotangent, or tangent, 0.
+several results is a tuple. Zero cotangents and tangents are symbolic: a value without an entry in the result has the
+cotangent, or tangent, 0.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Entry = tuple[Any, Op, tuple[Any, ...], dict[str, Any]]
 
 
 def receivers(tape: Iterable[Entry], wanted: Iterable[Any], key: Callable[[Any], Hashable] = id) -> list[Sequence[int]]:
-    """For each entry, the positions of the operands through which a derivative with respect to `wanted` flows."""
+    """List, for each entry, the operand positions through which a derivative with respect to `wanted` flows."""
     active = {key(x) for x in wanted if x.dtype.kind in "fc"}
-    found: list[Sequence[int]] = []
+    results: list[Sequence[int]] = []
     for ans, op, operands, _ in tape:
         places: Sequence[int] = [
             i for i, x in enumerate(operands)
@@ -38,8 +38,8 @@ def receivers(tape: Iterable[Entry], wanted: Iterable[Any], key: Callable[[Any],
             answers = [key(y) for y in _results(ans) if y.dtype.kind in "fc"]
             active.update(answers)
             places = places if answers else ()
-        found.append(places)
-    return found
+        results.append(places)
+    return results
 
 
 def reverse_sweep(
@@ -49,14 +49,14 @@ def reverse_sweep(
     key: Callable[[Any], Hashable] = id,
     masks: dict[Hashable, Any] | None = None,
 ) -> dict[Hashable, Any]:
-    """Cotangents by key, from `seeds`, the cotangents of some answers; of each entry the `receivers` get one.
+    """Compute cotangents by key from `seeds`, the cotangents of some answers; `receivers` says which operands get one.
 
-    Every rule is applied in ops, so the cotangents are of the kind of the operands: ndarrays, Tensors with a tape of
-    their own, or nodes of a graph.
+    Every rule is applied in ops, so cotangents have the kind of the operands: ndarrays, Tensors with a tape of their
+    own, or nodes of a graph.
 
-    A branch that `where` did not take has no part in the derivative, whatever its own derivative is there: 0 * inf and
-    0 * nan are nan, so a cotangent that comes out of a `where` keeps the *mask* of where it is not 0, and is cut by it
-    again after every rule that multiplies. `masks` are those of the seeds, and get those of the results.
+    A branch that `where` did not take has no part in the derivative, whatever its own derivative is there. Because 0 *
+    inf and 0 * nan are nan, a cotangent out of a `where` has a *mask* of where it is not 0; the mask is applied again
+    after every rule that multiplies. `masks` holds the masks of the seeds, and receives those of the results.
     """
     cotangents = dict(seeds)
     masks = {} if masks is None else masks
@@ -87,26 +87,26 @@ def reverse_sweep(
 def forward_sweep(
     tape: Iterable[Entry], tangents: Mapping[Hashable, Any], key: Callable[[Any], Hashable] = id
 ) -> dict[Hashable, Any]:
-    """Tangents by key, from `tangents`, those of some values; what does not depend on these has none.
+    """Compute tangents by key from `tangents`, the tangents of some values; independent values have none.
 
-    As in `reverse_sweep`, every rule is applied in ops. No masks are needed: `where` passes on the tangent of the
+    Every rule is applied in ops, as in `reverse_sweep`. No masks are needed: `where` passes on the tangent of the
     branch that it took, and nothing of the other.
     """
-    found = dict(tangents)
+    table = dict(tangents)
     for ans, op, operands, params in tape:
-        given = tuple(
+        args = tuple(
             [
-                None if is_literal(x) or not op.differentiable_in(i) else found.get(key(x))
+                None if is_literal(x) or not op.differentiable_in(i) else table.get(key(x))
                 for i, x in enumerate(operands)
             ]
         )
         answers = _results(ans)
-        if all(t is None for t in given) or not any(y.dtype.kind in "fc" for y in answers):
+        if all(t is None for t in args) or not any(y.dtype.kind in "fc" for y in answers):
             continue
-        for y, t in zip(answers, _results(op.push(given, ans, operands, params))):
+        for y, t in zip(answers, _results(op.push(args, ans, operands, params))):
             if t is not None and y.dtype.kind in "fc":
-                found[key(y)] = t
-    return found
+                table[key(y)] = t
+    return table
 
 
 def _results(ans: Any) -> tuple[Any, ...]:
@@ -116,7 +116,7 @@ def _results(ans: Any) -> tuple[Any, ...]:
 def pull_masked(
     op: Op, i: int, ct: Any, mask: Any, ans: Any, operands: tuple[Any, ...], params: dict[str, Any]
 ) -> tuple[Any, Any]:
-    """The cotangent of operand `i` and its mask, given those of the answer (a mask is None for everywhere)."""
+    """Compute the cotangent of operand `i` and its mask from those of the answer; the mask None means everywhere."""
     ct_x = op.pull(i, ct, ans, operands, params)
     if ct_x is None or (mask is None and op is not where):
         return ct_x, None
@@ -133,30 +133,30 @@ def pull_masked(
 def pull_each(
     op: Op, wanted: Sequence[int], ct: Any, mask: Any, ans: Any, operands: tuple[Any, ...], params: dict[str, Any]
 ) -> Iterable[tuple[Any, Any]]:
-    """As `pull_masked`, for all the operands that are wanted."""
+    """Apply `pull_masked` to all wanted operands."""
     if not op.pulls_all:
         if mask is None and op is not where:
             return ((op.pull(i, ct, ans, operands, params), None) for i in wanted)
         return (pull_masked(op, i, ct, mask, ans, operands, params) for i in wanted)
-    found = op.pull_all(wanted, ct, ans, operands, params)
+    result = op.pull_all(wanted, ct, ans, operands, params)
     if mask is not None and op.pointwise and not op.form.moves:
-        return [(None if ct_x is None else where(mask, ct_x, 0.0), mask) for ct_x in found]
+        return [(None if ct_x is None else where(mask, ct_x, 0.0), mask) for ct_x in result]
     moved = mask is not None and op.form.moves
-    return zip(found, op.pull_all(wanted, mask, ans, operands, params) if moved else [None] * len(wanted))
+    return zip(result, op.pull_all(wanted, mask, ans, operands, params) if moved else [None] * len(wanted))
 
 
 def pull_all_masked(
     op: Op, wanted: Sequence[int], cts: tuple[Any, ...], masks: Sequence[Any], ans: Any, operands: tuple[Any, ...],
     params: dict[str, Any],
 ) -> list[tuple[Any, Any]]:  # fmt: skip
-    """As `pull_masked`, for an op with several results and all the operands that are wanted."""
+    """Apply `pull_masked` to all wanted operands of an op with several results."""
     if not wanted:
         return []
-    found = op.pull_all(wanted, cts, ans, operands, params)
+    result = op.pull_all(wanted, cts, ans, operands, params)
     if not op.form.moves or all(mask is None for mask in masks):
-        return [(ct_x, None) for ct_x in found]
+        return [(ct_x, None) for ct_x in result]
     moved = tuple([None if ct is None else _mask_of(ct, mask) for ct, mask in zip(cts, masks)])
-    return list(zip(found, op.pull_all(wanted, moved, ans, operands, params)))
+    return list(zip(result, op.pull_all(wanted, moved, ans, operands, params)))
 
 
 def _mask_of(ct: Any, mask: Any) -> Any:
@@ -164,12 +164,12 @@ def _mask_of(ct: Any, mask: Any) -> Any:
 
 
 def either_mask(x: Any, y: Any) -> Any:
-    """The mask of the sum of two cotangents."""
+    """Combine the masks of two cotangents into the mask of their sum."""
     return None if x is None or y is None else logical_or(x, y)
 
 
 def _mask_of_operand(op: Op, i: int, mask: Any, ans: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """Where the cotangent of operand `i` can differ from 0, given the mask of the answer's; None for anywhere."""
+    """Compute where the cotangent of operand `i` can differ from 0, from the answer's mask; None for anywhere."""
     if op is where and not is_literal(operands[0]):
         taken = operands[0] if i == 1 else logical_not(operands[0])
         return taken if mask is None else logical_and(mask, taken)
@@ -182,7 +182,7 @@ def _mask_of_operand(op: Op, i: int, mask: Any, ans: Any, operands: tuple[Any, .
 
 
 def mask_of_repeated(mask: Any, shape: tuple[int, ...]) -> Any:
-    """The mask of a value of `shape`, given that of the value repeated along axes: where any repetition is in it."""
+    """Reduce the mask of a repeated value to `shape`: true where any repetition is true."""
     new = len(mask.shape) - len(shape)
     axes = tuple(a for a, n in enumerate(mask.shape) if a < new or shape[a - new] != n)
     return reshape(reduce_any(mask, axes=axes), shape=shape)

@@ -1,8 +1,4 @@
-"""The public transforms of functions: `trace`, `grad`, `value_and_grad`, `vjp`, `jvp`, `linearize`, `stop_gradient`.
-
-They nest in any order: what is called inside a traced function is recorded into its graph, so `grad(grad(f))` is one
-graph and one compiled program.
-"""
+"""Transforms of functions (`trace`, `grad`, `vjp`, `vmap`, ...): nested ones make one graph and one program."""
 
 from __future__ import annotations
 
@@ -32,7 +28,7 @@ from tracegrad.transform_support import (
     statics,
 )
 from tracegrad.transforms import jvp_function as forward
-from tracegrad.transforms import vjp_function as reverse
+from tracegrad.transforms import vjp_function
 from tracegrad.transforms import vmap as batch
 from tracegrad.transforms.split_program import linearized, pulled, pulled_again
 
@@ -62,33 +58,43 @@ def trace(
     fun: Function | None = None, *, static_argnums: Any = (), static_argnames: Any = (), tiered: bool | None = None,
     optimize: int | None = None, donate_argnums: Any = (), donate_argnames: Any = (),
 ) -> Any:  # fmt: skip
-    """A function that records what `fun` does with NumPy, compiles it, and runs the compiled program from then on.
+    """Compile a NumPy function: trace it at the first call, and run the compiled program from then on.
 
-    Arguments are ndarrays, NumPy scalars, Python numbers, and containers of them (tuple, list, dict, namedtuple,
-    dataclass, None, `register_pytree_node`). What `static_argnums` (positions) or `static_argnames` name is a
-    constant of the trace instead; it must be hashable. A program is made for each structure of the arguments,
-    dtypes and shapes, and static values; Python that asks for a value (`if x.sum() > 0`) makes one for each answer.
-    What the function reads from outside is read again at each call.
+    Parameters
+    ----------
+    fun : callable; without it, a decorator is returned
+    static_argnums, static_argnames : int or str, or sequence of them; arguments that are constants, hashable
+    tiered : bool, optional
+        True: NumPy evaluates calls op by op while another thread compiles, if that is faster than to wait. False: the
+        first call waits. Default: `settings.first_call`; NumPy evaluates the first call, the second compiles.
+    optimize : {1, 2, 3}, optional
+        1 compiles fastest, 3 makes the fastest code. Default: `settings.optimize`, 2: nearly as fast, and sooner.
+    donate_argnums, donate_argnames : int or str, or sequence of them; arguments to overwrite with results, as in JAX
 
-    With `tiered`, NumPy answers calls, op by op, while another thread compiles, where that is quicker than to wait; if
-    False, the first call waits for the compiler; by default `settings.first_call` says: NumPy answers the first, the
-    second waits. Results differ by rounding only. What is derived from the function is compiled as it is. Where the
-    other thread fails, one of the next calls tells so, by a `PerformanceWarning`, and NumPy goes on answering.
+    Returns
+    -------
+    Traced, the compiled function; functions derived from it, as by `grad`, have the same options
 
-    With `optimize=1`, machine code is what is quickest to compile, with 3 what is quickest to run, by default
-    `settings.optimize`, 2: nearly as quick to run, and much quicker to compile. What is derived is optimised alike.
+    Raises
+    ------
+    TraceError, DTypeError, UnsupportedError for other types, dtypes or NumPy functions, with the user's file and line
+    ValueError if a static or donated argument does not exist, or is both
 
-    Arguments that `donate_argnums` or `donate_argnames` name are given away, as in JAX: a result of the same shape and
-    dtype may be written over an array of theirs, and is then that array, so that `params = step(params, x)` needs no
-    memory for new parameters. Results differ by rounding at most. What such an array contains afterwards is undefined,
-    whoever else refers to it. Arrays that are views, read-only, or share memory with another argument stay as they are,
-    as do all where a result depends on answers to questions for values. ValueError for arguments that there are not, or
-    that are static.
+    Notes
+    -----
+    Arguments are ndarrays, NumPy scalars, Python numbers, and pytrees of them (tuple, list, dict, namedtuple,
+    dataclass, None, `register_pytree_node`). Each structure, dtype, shape and static value has its own program, and so
+    has each answer to Python code that asks for a value (`if x.sum() > 0`). Every call reads the variables from
+    outside, and changes arrays, objects and names there; text is printed once per trace. NumPy's results differ by
+    rounding only. If the compiling thread fails, NumPy goes on, and a later call issues a `PerformanceWarning`.
 
-    Raises `TraceError` for arguments of other types, `DTypeError` for dtypes that are not supported,
-    `UnsupportedError` for NumPy functions that are not, with the user's file and line. What the function does to
-    arrays, objects and names from outside is done at every call; what it prints is printed once per trace.
+    A result may be written into a donated array of its shape and dtype, and is then that array, so that a training step
+    `params = step(params, x)` allocates nothing. Results change by rounding at most; the array's content is undefined
+    for all who refer to it. Views, read-only arrays and arrays that share memory with another argument are not
+    overwritten, nor is any array if a result depends on answers to questions for values.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> @trace
     ... def norm(x):
@@ -110,17 +116,31 @@ def value_and_grad(
     fun: Callable[Parameters, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
     tiered: bool | None = None, optimize: int | None = None,
 ) -> Traced[Parameters, tuple[Any, Any]]:  # fmt: skip
-    """The function `(*args) -> (value, gradient)`, where `value = fun(*args)` is a floating scalar.
+    """Differentiate a scalar function: compute its value and its gradient in one program (reverse mode).
 
-    The gradient is with respect to the positional argument `argnums`, with its structure, shapes and dtypes; for a
-    tuple of argnums it is a tuple. With `has_aux`, `fun` returns `(value, aux)` and the result is `((value, aux),
-    gradient)`. With respect to x + iy it is that with respect to x plus i times that to y, as PyTorch has it (JAX gives
-    the conjugate); with `holomorphic`, value and arguments are complex, and the gradient is the derivative. `tiered`
-    and `optimize` are as for `trace`, by default those of `fun`.
+    Parameters
+    ----------
+    fun : callable; its value is a floating scalar
+    argnums : int or tuple of int; positional arguments, floating or complex
+    has_aux : bool; whether `fun` returns `(value, aux)`
+    holomorphic : bool; whether value and arguments are complex, and the gradient is the complex derivative
+    tiered, optimize : as for `trace`; default: the options of `fun`
 
-    Raises `DTypeError` (a TypeError) when an argument to differentiate is neither floating nor complex, TypeError (a
-    `ShapeError` too) when the value is not a scalar, ValueError for argnums that name no argument or a static one.
+    Returns
+    -------
+    Traced
+        Function `(*args) -> (value, gradient)`, or with `has_aux` `((value, aux), gradient)`. The gradient is with
+        respect to the positional argument `argnums`, with its structure, shapes and dtypes; a tuple for a tuple of
+        argnums. With respect to x + iy it is dL/dx + i dL/dy, as in PyTorch (JAX gives the conjugate).
 
+    Raises
+    ------
+    DTypeError (a TypeError) if an argument to differentiate is neither floating nor complex
+    TypeError (a `ShapeError` too) if the value is not a scalar
+    ValueError if `argnums` names no argument, or a static one
+
+    Examples
+    --------
     >>> value, gradient = value_and_grad(lambda x: x * x)(3.0)
     >>> print(value, gradient)
     9.0 6.0
@@ -128,7 +148,7 @@ def value_and_grad(
     check(fun, argnums, "value_and_grad", (tiered, optimize))
 
     def make() -> Traced[Parameters, tuple[Any, Any]]:
-        body = reverse.value_and_grad(fun, argnums, has_aux, holomorphic)
+        body = vjp_function.value_and_grad(fun, argnums, has_aux, holomorphic)
         return derived(fun, body, value_and_grad, (argnums, has_aux, holomorphic), (tiered, optimize))
 
     return remembered(fun, ("value_and_grad", argnums, has_aux, holomorphic, tiered, optimize), make)
@@ -138,7 +158,7 @@ def grad(
     fun: Callable[Parameters, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
     tiered: bool | None = None, optimize: int | None = None,
 ) -> Traced[Parameters, Any]:  # fmt: skip
-    """The function `(*args) -> gradient` of a scalar function; with `has_aux`, `(gradient, aux)`. See `value_and_grad`.
+    """Return the function `(*args) -> gradient`, with `has_aux` `(gradient, aux)`; all else as for `value_and_grad`.
 
     >>> import numpy as np
     >>> print(grad(lambda x: np.sum(x**3))(np.array([1.0, 2.0])))
@@ -151,7 +171,7 @@ def grad(
     check(fun, argnums, "grad", (tiered, optimize))
 
     def make() -> Traced[Parameters, Any]:
-        both = reverse.value_and_grad(fun, argnums, has_aux, holomorphic)
+        both = vjp_function.value_and_grad(fun, argnums, has_aux, holomorphic)
 
         def body(*args: Any, **kwargs: Any) -> Any:
             value, gradient = both(*args, **kwargs)
@@ -163,14 +183,27 @@ def grad(
 
 
 def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
-    """`(out, vjp_fn)`, where `out = fun(*primals)` and `vjp_fn(ct)` is the tuple of the cotangents of the primals.
+    """Compute `out = fun(*primals)` and the function of its vector-Jacobian products (reverse mode).
 
-    `out` is a pytree of arrays, `ct` has its structure, shapes and dtypes (Python numbers will do for scalars).
-    With `has_aux`, `fun` returns `(out, aux)` and the result is `(out, vjp_fn, aux)`. The primals must be floating or
-    complex (`DTypeError`); a cotangent of another structure or shape is a `ShapeError`. `vjp_fn` is a compiled program
-    of its own that does not run `fun` again: it has copies of what it reads, and can be called any number of times.
-    Only where a rule of `custom_vjp` asks for the value of a cotangent, or changes something, does `fun` run again.
+    Parameters
+    ----------
+    fun : callable; its result is a pytree of arrays
+    *primals : pytrees of floating or complex arrays
+    has_aux : bool; whether `fun` returns `(out, aux)`
 
+    Returns
+    -------
+    (out, vjp_fn) or (out, vjp_fn, aux)
+        `vjp_fn(ct)` is the tuple of the primals' cotangents. `ct` has the structure, shapes and dtypes of `out`;
+        numbers stand for scalars. `vjp_fn` is a separate compiled program with copies of its residuals, callable any
+        number of times. It reruns `fun` only if a `custom_vjp` rule asks for a cotangent's value, or changes something.
+
+    Raises
+    ------
+    DTypeError if a primal is neither floating nor complex; ShapeError if a cotangent's structure or shape differs
+
+    Examples
+    --------
     >>> import numpy as np
     >>> out, vjp_fn = vjp(lambda x, y: x * y, np.array([1.0, 2.0]), np.array([3.0, 4.0]))
     >>> print(*vjp_fn(np.array([1.0, 10.0])))
@@ -179,15 +212,15 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     require_callable(fun, "vjp")
     leaves, structure = tree.flatten(primals)
     if _at_once(leaves):
-        now, pull, aux = reverse.pull_back(fun, primals, has_aux)
+        now, pull, aux = vjp_function.pull_back(fun, primals, has_aux)
         return (now, pull, aux) if has_aux else (now, pull)
     forward = remembered(fun, ("vjp", has_aux), lambda: standing_for(fun, pulled(fun, has_aux), "vjp"))
-    result, kept, half = forward(primals)
+    result, saved, half = forward(primals)
     if half is not None:
-        pull, primals = _second(half, "vjp", fun), kept
+        pull, primals = _second(half, "vjp", fun), saved
     else:
         pull = remembered(fun, ("pull", has_aux), lambda: standing_for(fun, pulled_again(fun, has_aux), "vjp"))
-        primals = tree.unflatten(structure, kept)
+        primals = tree.unflatten(structure, saved)
     out, aux = result if has_aux else (result, None)
 
     def vjp_fn(cotangent: Any) -> Any:
@@ -197,7 +230,7 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
 
 
 def _second(half: Any, name: str, fun: Function) -> Function:
-    """What is called for the second program of a function."""
+    """Return the compiled second program of a function; make it at the first call."""
     if half.function is None:
         half.function = Traced(half, name=f"{name}({half.__name__})", **compiled_options(fun))
     function: Function = half.function
@@ -205,16 +238,27 @@ def _second(half: Any, name: str, fun: Function) -> Function:
 
 
 def jvp(fun: Function, primals: Any, tangents: Any, has_aux: bool = False) -> Any:
-    """`(out, tangent)`: `out = fun(*primals)`, and what becomes of it where the primals move by `tangents`.
+    """Compute `out = fun(*primals)` and its directional derivative along `tangents` (forward mode).
 
-    Both are tuples or lists with one entry per positional argument, of one structure, shapes and dtypes (Python numbers
-    will do for scalars); the tangent has the structure of `out`. Integers and truths do not move, whatever their
-    tangents are, and have the tangent 0 in the output. With `has_aux`, `fun` returns `(out, aux)` and the result is
-    `(out, tangent, aux)`. Forward mode takes about twice the time of the function itself.
+    Parameters
+    ----------
+    fun : callable; its result is a pytree of arrays
+    primals, tangents : tuple or list; one entry for each positional argument, of one structure, shape and dtype
+    has_aux : bool; whether `fun` returns `(out, aux)`
 
-    Raises TypeError for another structure or dtype, `ShapeError` (a ValueError) for another shape; TypeError for a
-    `custom_vjp`, which has no tangents.
+    Returns
+    -------
+    (out, tangent) or (out, tangent, aux)
+        `tangent` has the structure of `out`. Integers and booleans have the tangent 0 in it, whatever tangent is given;
+        numbers stand for scalars. Forward mode takes about twice the time of `fun`.
 
+    Raises
+    ------
+    TypeError if a structure or dtype differs, or for a `custom_vjp`, which has no tangents
+    ShapeError (a ValueError) if a shape differs
+
+    Examples
+    --------
     >>> import numpy as np
     >>> out, tangent = jvp(lambda x, y: x * y, (np.array([1.0, 2.0]), 3.0), (np.array([1.0, 0.0]), 10.0))
     >>> print(out, tangent)
@@ -223,16 +267,16 @@ def jvp(fun: Function, primals: Any, tangents: Any, has_aux: bool = False) -> An
     require_callable(fun, "jvp")
     who = _require_sequences(fun, primals, tangents, "jvp")
     # The usual case is told in less time than its arguments are checked: a program is known for those that fit.
-    given = (*primals, *tangents)
-    if not all(type(x) is np.ndarray and x.dtype.kind == "f" for x in given) or _at_once(given):
+    args = (*primals, *tangents)
+    if not all(type(x) is np.ndarray and x.dtype.kind == "f" for x in args) or _at_once(args):
         point = forward.Point(primals, who)
         moved = point.tangents(tangents)
         if _at_once([*point.leaves, *moved]):
-            found = forward.jvp(fun, point, moved, has_aux)
-            return found if has_aux else found[:2]
+            result = forward.jvp(fun, point, moved, has_aux)
+            return result if has_aux else result[:2]
         tangents = point.filled(moved)
-    found = remembered(fun, ("jvp", has_aux), lambda: _pushed(fun, has_aux))(tuple(primals), tuple(tangents))
-    return found if has_aux else found[:2]
+    result = remembered(fun, ("jvp", has_aux), lambda: _pushed(fun, has_aux))(tuple(primals), tuple(tangents))
+    return result if has_aux else result[:2]
 
 
 def _require_sequences(fun: Function, primals: Any, tangents: Any, name: str) -> Description:
@@ -244,7 +288,7 @@ def _require_sequences(fun: Function, primals: Any, tangents: Any, name: str) ->
 
 
 def _at_once(leaves: Iterable[Any]) -> bool:
-    """Whether a derivative is taken here: in the trace under way, or on the tape."""
+    """Whether a derivative is taken eagerly: in the active trace, or on the tape."""
     return current_trace() is not None or any(isinstance(x, Carrier) for x in leaves)
 
 
@@ -257,11 +301,10 @@ def _pushed(fun: Function, has_aux: bool) -> Any:
 
 
 def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
-    """`(out, f_jvp)`: `out = fun(*primals)`, and `f_jvp(*tangents)` is the tangent of the output, as `jvp` gives it.
+    """Compute `(out, f_jvp)`: `out = fun(*primals)`, and the linear function `f_jvp(*tangents)` to its tangent.
 
-    `f_jvp` is a compiled program of its own that computes nothing again that the tangents have no part in; it can be
-    called any number of times. With `has_aux`, `fun` returns `(out, aux)` and the result is `(out, f_jvp, aux)`.
-    Errors as for `jvp`.
+    `f_jvp` is a compiled program, callable any number of times, that recomputes nothing independent of the tangents.
+    With `has_aux`, `fun` returns `(out, aux)`, and the result is `(out, f_jvp, aux)`. Errors are those of `jvp`.
 
     >>> import numpy as np
     >>> out, f_jvp = linearize(np.exp, np.array([0.0, 1.0]))
@@ -278,11 +321,11 @@ def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     else:
         key = "linearize", has_aux
         first = remembered(fun, key, lambda: standing_for(fun, linearized(fun, has_aux), "linearize"))
-        out, aux, kept, half = first(primals)
+        out, aux, saved, half = first(primals)
         second = _second(half, "f_jvp", fun)
 
         def f_jvp(*tangents: Any) -> Any:
-            return second(kept, point.tangents(tangents))
+            return second(saved, point.tangents(tangents))
 
     return (out, f_jvp, aux) if has_aux else (out, f_jvp)
 
@@ -290,22 +333,27 @@ def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
 def vmap(
     fun: Callable[Parameters, Any], in_axes: Any = 0, out_axes: Any = 0, axis_size: int | None = None
 ) -> Traced[Parameters, Any]:
-    """The function that maps `fun` over an axis of its arguments, all examples at once.
+    """Vectorize a function: return the function that maps it over an axis of its arguments, all examples at once.
 
-    `in_axes` says along which axis each positional argument is mapped: an int, None for an argument that is the same
-    for all, or a tuple with one such entry per argument, in which a container of the argument's structure has them for
-    its leaves. Arguments by keyword are mapped along axis 0. `out_axes`, an int, None, or a prefix of the structure of
-    the result, says where the axis of the batch goes; with None, for an output that does not depend on mapped
-    arguments, there is none. `axis_size` is needed where nothing is mapped.
+    Parameters
+    ----------
+    fun : callable; inside, arrays have the shapes of one example; arguments by keyword are mapped along axis 0
+    in_axes : int, None (one argument for all examples), or tuple with an entry, or container of them, for each argument
+    out_axes : int, None (no batch axis: independent of mapped arguments), or prefix of the result's structure
+    axis_size : int, optional; number of examples, necessary if nothing is mapped
 
-    Inside, arrays have the shapes of one example and no values: `if` and other questions for a value raise
-    `TraceError`, unless no mapped argument has a part in it; use `tg.where` or `tg.cond`. ValueError if the sizes of
-    mapped axes differ, if an argument has no such axis, or for entries of the wrong structure.
+    Raises
+    ------
+    TraceError if Python asks for a value (`if`) that depends on a mapped argument: use `tg.where` or `tg.cond`
+    ValueError if sizes of mapped axes differ, an argument has no such axis, or an entry has the wrong structure
 
-    A dict, a list or an object with a mapped leaf is a new one for each example: what the function writes to it belongs
-    to that example. One without is the same for all, and what is written to it is written once; where this is a value
-    of an example, `TraceError` is raised where it is used later.
+    Notes
+    -----
+    A dict, list or object with a mapped leaf is a new one for each example: writes to it belong to that example. One
+    without is shared, and written once; `TraceError` is raised at the later use of an example's value written there.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> x = np.arange(6.0).reshape(2, 3)
     >>> print(vmap(np.sum)(x), vmap(np.dot, in_axes=(0, None))(x, np.ones(3)))
@@ -317,16 +365,16 @@ def vmap(
 def vmap_in_chunks(
     fun: Callable[Parameters, Any], in_axes: Any, out_axes: Any, axis_size: Any, chunk_size: int | None
 ) -> Traced[Parameters, Any]:
-    """As `vmap`, for `chunk_size` examples at a time; None for all."""
+    """Vectorize as `vmap`, for `chunk_size` examples at a time; None for all."""
     require_callable(fun, "vmap")
     batch.check_axes(in_axes, out_axes)
     chunks = None if chunk_size is None else (chunk_size, over_chunks)
 
     def make() -> Any:
         body = batch.batched_call(fun, in_axes, out_axes, axis_size, statics(fun)[1], chunks)
-        made = standing_for(fun, body, "vmap")
-        made.recipe = vmap_in_chunks, (in_axes, out_axes, axis_size, chunk_size), {}
-        return made
+        result = standing_for(fun, body, "vmap")
+        result.recipe = vmap_in_chunks, (in_axes, out_axes, axis_size, chunk_size), {}
+        return result
 
     return remembered(fun, ("vmap", _axes_key(in_axes), _axes_key(out_axes), axis_size, chunk_size), make)
 
@@ -340,17 +388,26 @@ def jacrev(
     fun: Callable[Parameters, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
     chunk_size: int | None = None, tiered: bool | None = None, optimize: int | None = None,
 ) -> Traced[Parameters, Any]:  # fmt: skip
-    """The function `(*args) -> Jacobian`, row by row: the way for more inputs than outputs.
+    """Return the function `(*args) -> Jacobian`, computed row by row: for more inputs than outputs (reverse mode).
 
-    The Jacobian has the structure of the output, with that of the argument (for a tuple of argnums, a tuple of such) in
-    the place of each leaf: arrays with the axes of the output and then those of the argument. With `has_aux`, `fun`
-    returns `(out, aux)` and the result is `(Jacobian, aux)`. All rows are computed at once, or `chunk_size` at a time.
-    `tiered` and `optimize` are as for `trace`, by default those of `fun`.
+    Parameters
+    ----------
+    fun, argnums, has_aux, holomorphic, tiered, optimize : as for `value_and_grad`; `fun` returns a pytree of arrays
+    chunk_size : int, optional; rows computed at a time, by default all
 
-    Raises `DTypeError` (a TypeError) where an output is not floating, or an argument neither floating nor complex (for
-    `jacfwd` the other way round; if `holomorphic`, where one is not complex), ValueError for argnums that name no
-    argument or a static one.
+    Returns
+    -------
+    Traced
+        Function to the Jacobian, or `(Jacobian, aux)`: the output's structure, each leaf replaced by the argument's (by
+        a tuple for a tuple of argnums). Arrays have the output's axes, then the argument's.
 
+    Raises
+    ------
+    DTypeError (a TypeError) for outputs not floating, arguments not floating or complex; `jacfwd`: the other way round
+    DTypeError with `holomorphic` for outputs or arguments not complex; ValueError as for `value_and_grad`
+
+    Examples
+    --------
     >>> import numpy as np
     >>> print(jacrev(lambda x: x[:2] * x[2])(np.array([1.0, 2.0, 3.0])))
     [[3. 0. 1.]
@@ -365,7 +422,7 @@ def jacfwd(
     fun: Callable[Parameters, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
     chunk_size: int | None = None, tiered: bool | None = None, optimize: int | None = None,
 ) -> Traced[Parameters, Any]:  # fmt: skip
-    """As `jacrev`, column by column: the way for more outputs than inputs.
+    """Return the function `(*args) -> Jacobian`, as `jacrev`, but column by column: for more outputs than inputs.
 
     >>> import numpy as np
     >>> print(jacfwd(lambda x: np.array([x, x**2, x**3]))(2.0))
@@ -383,7 +440,7 @@ def hessian(
     fun: Callable[Parameters, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
     chunk_size: int | None = None, tiered: bool | None = None, optimize: int | None = None,
 ) -> Traced[Parameters, Any]:  # fmt: skip
-    """The function `(*args) -> Hessian`, forward mode over reverse mode; structure and errors as for `jacrev`, twice.
+    """Return the function `(*args) -> Hessian`, forward mode over reverse mode; all else as for `jacrev`, twice.
 
     >>> import numpy as np
     >>> print(hessian(lambda x: x[0] ** 2 * x[1])(np.array([1.0, 2.0])))
@@ -396,10 +453,10 @@ def hessian(
 
 
 def hvp(fun: Function, primals: Any, tangents: Any) -> Any:
-    """The Hessian of a scalar function at the primals, times the tangents, at the cost of a few gradients.
+    """Compute a Hessian-vector product of a scalar function, at the cost of a few gradients.
 
-    Both are tuples or lists with one entry per positional argument, as for `jvp`. The result has the structure of the
-    only primal, or is a tuple with that of each.
+    `primals` (the point) and `tangents` (the vector) are tuples or lists with one entry for each positional argument,
+    as for `jvp`. The result has the structure of the only primal, or is a tuple with the structure of each.
 
     >>> import numpy as np
     >>> print(hvp(lambda x: np.sum(x**3), (np.array([1.0, 2.0]),), (np.array([1.0, 10.0]),)))
@@ -435,7 +492,7 @@ def _of_elements(
 
 
 def stop_gradient(x: Any) -> Any:
-    """`x`, an array or a pytree of arrays, as a constant for every derivative.
+    """Return `x`, an array or a pytree of arrays, as a constant for every derivative.
 
     >>> print(grad(lambda x: x * stop_gradient(x))(3.0))
     3.0

@@ -1,9 +1,9 @@
-"""`tg.check`: an audit of one call, in which everything is computed in two ways that know nothing of each other.
+"""Audit of one call, `tg.check`: compute everything in two independent ways, and compare.
 
-Compiled code stands beside NumPy, reverse mode beside differences, forward mode beside reverse mode, and the second
-derivative beside differences of the first. Where compiled code differs from NumPy, the first node that does is named;
-where the gradient differs from differences, the first node whose own derivative does, as one with a rule of the user's;
-and where the value is no number, the node that made it so.
+Compiled code is compared with NumPy, reverse mode with finite differences, forward mode with reverse mode, and the
+second derivative with differences of the first. If compiled code differs, the first different node is named. If the
+gradient differs, the first node with a wrong derivative is named, for example one with a user's rule. If the value is
+nan, the node that made it is named.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ _MOST_NODES = 40  # up to here each node is compared; among more, the first is f
 
 @record(frozen=True)
 class Comparison:
-    """Two ways to one value: how far they are apart, relative to the largest, and how far they may be."""
+    """Comparison of two ways to one value: the difference relative to the largest element, and the allowed
+    difference."""
 
     what: str
     difference: float
@@ -52,17 +53,17 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
-        """Whether they agree; what could not be compared counts as agreement, and `told` says why it could not."""
+        """Whether both agree; a value that could not be compared counts as agreement, and `told` gives the reason."""
         return not self.difference > self.allowed
 
     def __str__(self) -> str:
-        found = f"{self.difference:9.1e} of {self.allowed:7.1e}" if self.allowed else " " * 20
-        return f"{'ok  ' if self.ok else 'FAIL'} {self.what:<44} {found}  {self.told}".rstrip()
+        result = f"{self.difference:9.1e} of {self.allowed:7.1e}" if self.allowed else " " * 20
+        return f"{'ok  ' if self.ok else 'FAIL'} {self.what:<44} {result}  {self.told}".rstrip()
 
 
 @record(frozen=True)
 class Audit:
-    """What `check` found; true if all of it agrees. Print it."""
+    """Result of `check`: true if all comparisons agree. Print it."""
 
     name: str
     comparisons: tuple[Comparison, ...]
@@ -77,14 +78,33 @@ class Audit:
 
 
 def check(fun: Function, *, seed: int = 0) -> Callable[..., Audit]:
-    """The function that audits a call of `fun`: `print(check(f)(*args))`, `assert check(f)(*args)`.
+    """Return the function that audits a call of `fun`: `print(check(f)(*args))`, `assert check(f)(*args)`.
 
-    Arguments are those of `fun`, and stay as they are. Derivatives are with respect to all floating arrays and numbers
-    among them, of the sum of all floating results with random weights, along a random direction, both from `seed`.
-    Differences are taken with a step for their dtype; next to a kink they are not compared, which the row tells.
+    Parameters
+    ----------
+    fun : callable
+        Function to audit.
+    seed : int
+        Seed of the random weights and of the random direction.
 
-    Raises what `fun` raises, and TypeError where it is no function.
+    Returns
+    -------
+    callable
+        Function of the arguments of `fun` to an `Audit`; the arguments are left unchanged.
 
+    Raises
+    ------
+    TypeError
+        If `fun` is not a function. The call raises every exception that `fun` raises.
+
+    Notes
+    -----
+    Derivatives are with respect to all floating arrays and numbers among the arguments. The function differentiated is
+    the sum of all floating results with random weights; the derivative is taken along a random direction. The step of
+    finite differences depends on the dtype. Next to a kink, differences are not compared, and the row says so.
+
+    Examples
+    --------
     >>> audit = check(lambda x: np.sum(np.sin(x) ** 2))(np.arange(3.0))
     >>> print(bool(audit), audit.comparisons[0].what)
     True value: compiled beside NumPy
@@ -99,7 +119,7 @@ def check(fun: Function, *, seed: int = 0) -> Callable[..., Audit]:
 
 
 class _Call:
-    """The function of the floating leaves of its arguments, to a number."""
+    """Scalar function of the floating leaves of a call's arguments."""
 
     def __init__(self, fun: Function, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int):
         self.fun, (leaves, self.structure) = fun, tree.flatten((args, kwargs))
@@ -119,32 +139,32 @@ class _Call:
         return [np.copy(x) if isinstance(x := self.leaves[k], np.ndarray) else x for k in self.places]
 
     def value(self, floating: Sequence[Any]) -> Any:
-        """What the function gives."""
+        """Compute the result of the function."""
         args, kwargs = self._arguments(floating)
         return inlined(self.fun)(*args, **kwargs)
 
     def loss(self, floating: Sequence[Any]) -> Any:
-        """The weighted sum of its floating results."""
+        """Compute the weighted sum of the floating results."""
         leaves = [x for x in tree.leaves(self.value(floating)) if getattr(x, "dtype", np.dtype(type(x))).kind == "f"]
         return sum((np.sum(x * w) for x, w in zip(leaves, self.weights)), 0.0)
 
     def _compiling(self, name: str, body: Function) -> Any:
-        """`body`, traced for this audit alone: what it reads of it is not guarded."""
+        """Trace `body` for this audit alone, without guards on the variables that it reads."""
         return standing_for(self.fun, body, f"check: {name}")
 
     def comparisons(self) -> list[Comparison]:
-        """All rows of the audit."""
+        """Compute all rows of the audit."""
         with disable_jit():
             plain = self.value(self.point)
-        found = [self._compiled("value", self._compiling("value", lambda x: self.value(x)), plain)]
+        results = [self._compiled("value", self._compiling("value", lambda x: self.value(x)), plain)]
         outputs = [np.asarray(x) for x in tree.leaves(plain)]
         self.weights = [np.asarray(self.draws.normal(size=x.shape), x.dtype) for x in outputs if x.dtype.kind == "f"]
         if not self.weights or not self.places:
-            return [*found, Comparison("derivatives", 0.0, 0.0, "none: there are no floating arguments or results")]
-        slope = self._compiling("gradient", lambda x: api.grad(self.loss)(x))
+            return [*results, Comparison("derivatives", 0.0, 0.0, "none: there are no floating arguments or results")]
+        derivative = self._compiling("gradient", lambda x: api.grad(self.loss)(x))
         with disable_jit():
-            gradient = slope(self.point)
-        found.append(self._compiled("gradient", slope, gradient))
+            gradient = derivative(self.point)
+        results.append(self._compiled("gradient", derivative, gradient))
         directions = [self.draws.normal(size=np.shape(x)).astype(np.asarray(x).dtype) for x in self.point]
         directions = [d if d.shape else d[()] for d in directions]
         along, value = _dot(gradient, directions), self._compiling("loss", lambda x: self.loss(x))
@@ -153,12 +173,12 @@ class _Call:
             return _dot(api.grad(self.loss)(x), directions)
 
         if not np.isfinite(float(value(self.point))):
-            return [*found, self._forward(along, directions), Comparison("differences", 0.0, 0.0, self._not_finite())]
+            return [*results, self._forward(along, directions), Comparison("differences", 0.0, 0.0, self._not_finite())]
         second = self._compiling("second derivative", lambda x: api.grad(slopes)(x))
-        first = self._compiling("slope", slopes)
+        first = self._compiling("derivative", slopes)
         twice = _dot(second(self.point), directions)
         return [
-            *found, self._forward(along, directions), self._gradient(value, along, directions),
+            *results, self._forward(along, directions), self._gradient(value, along, directions),
             self._differences("second derivative beside differences", first, twice, directions, self.point),
         ]  # fmt: skip
 
@@ -167,13 +187,13 @@ class _Call:
         return row if row.ok else Comparison(row.what, row.difference, row.allowed, self._first_rule(value))
 
     def _not_finite(self) -> str:
-        """Where the value becomes nan, or infinite."""
+        """Name the node at which the value becomes nan or infinite."""
         graph, arrays = _graph_of(self._compiling("value", lambda x: self.loss(x)), self.point)
         told = origin(graph, arrays)
         return f"not compared: {told}" if told else "not compared: the value is infinite"
 
     def _first_rule(self, function: Traced[..., Any]) -> str:
-        """The first node of the graph of a call whose own derivative is not that of its value."""
+        """Name the first node of a call's graph whose derivative is not the derivative of its value."""
         graph, arrays = _graph_of(function, self.point)
         computed = dict(zip(graph.inputs, arrays))
         for node in graph.nodes:
@@ -186,26 +206,28 @@ class _Call:
         return f"each op has the right derivative: look at {own}"
 
     def _has_right_rule(self, node: Node, computed: dict[Node, Any]) -> bool:
-        """Whether what a node has as its derivative is that of its value, in the operands that it has one in."""
+        """Whether a node's derivative is the derivative of its value, in the operands that it is differentiable in."""
         op, params = node.op, dict(node.params)
         assert op is not None
-        given: list[Any] = [computed[x] if isinstance(x, Node) else x for x in node.inputs]
-        floating = [k for k, x in enumerate(given) if isinstance(x, np.ndarray) and x.dtype.kind == "f"]
+        args: list[Any] = [computed[x] if isinstance(x, Node) else x for x in node.inputs]
+        floating = [k for k, x in enumerate(args) if isinstance(x, np.ndarray) and x.dtype.kind == "f"]
         places = [k for k in floating if op.differentiable_in(k)]
-        found = computed[node] if node.several else (computed[node],)
-        weights = [self.draws.normal(size=x.shape).astype(x.dtype) if x.dtype.kind == "f" else None for x in found]
+        result = computed[node] if node.several else (computed[node],)
+        weights = [self.draws.normal(size=x.shape).astype(x.dtype) if x.dtype.kind == "f" else None for x in result]
         if not places or all(w is None for w in weights):
             return True
 
         def value(point: Any) -> Any:
-            found = bind(op, tuple([point[places.index(k)] if k in places else x for k, x in enumerate(given)]), params)
-            found = found if isinstance(found, tuple) else (found,)
-            return sum((np.sum(x * w) for x, w in zip(found, weights) if w is not None), 0.0)
+            result = bind(op, tuple([point[places.index(k)] if k in places else x for k, x in enumerate(args)]), params)
+            result = result if isinstance(result, tuple) else (result,)
+            return sum((np.sum(x * w) for x, w in zip(result, weights) if w is not None), 0.0)
 
-        point = [given[k] for k in places]
+        point = [args[k] for k in places]
         directions = [np.asarray(self.draws.normal(size=x.shape), x.dtype) for x in point]
-        slope = _dot(self._compiling(f"derivative of {node.name}", lambda x: api.grad(value)(x))(point), directions)
-        return self._differences("", value, slope, directions, point).ok
+        derivative = _dot(
+            self._compiling(f"derivative of {node.name}", lambda x: api.grad(value)(x))(point), directions
+        )
+        return self._differences("", value, derivative, directions, point).ok
 
     def _forward(self, along: Any, directions: Sequence[Any]) -> Comparison:
         what = "forward mode beside reverse mode"
@@ -222,14 +244,14 @@ class _Call:
 
     def _compiled(self, what: str, function: Traced[..., Any], wanted: Any) -> Comparison:
         with settings.override(first_call="compile"):
-            found = function(self.point)
-        row = _beside(f"{what}: compiled beside NumPy", found, wanted, _DIGITS * _rounding_of(wanted))
+            result = function(self.point)
+        row = _beside(f"{what}: compiled beside NumPy", result, wanted, _DIGITS * _rounding_of(wanted))
         return row if row.ok else Comparison(row.what, row.difference, row.allowed, _first_node(function, self.point))
 
     def _differences(
-        self, what: str, f: Function, slope: Any, directions: Sequence[Any], point: Sequence[Any]
+        self, what: str, f: Function, derivative: Any, directions: Sequence[Any], point: Sequence[Any]
     ) -> Comparison:
-        """A slope beside central differences, whose error is known by those of another step."""
+        """Compare a derivative with central differences, whose error is estimated with a second step."""
         step = self._rounding ** (1 / 3)
 
         def at(k: float) -> float:
@@ -237,7 +259,7 @@ class _Call:
 
         ahead, here, behind = at(1.0), at(0.0), at(-1.0)
         near, far = (ahead - behind) / (2 * step), (at(2.0) - at(-2.0)) / (4 * step)
-        size = abs(near) + abs(here) + abs(float(slope))
+        size = abs(near) + abs(here) + abs(float(derivative))
         if not np.isfinite(size + far):
             return Comparison(what, 0.0, 0.0, "not finite here, or next to it: not compared")
         if abs((ahead - here) - (here - behind)) > 100 * step**2 * (1.0 + size):
@@ -245,7 +267,7 @@ class _Call:
         allowed = 10 * abs(near - far) / (1e-300 + size) + 100 * step**2
         if allowed > _FEW_DIGITS:
             return Comparison(what, 0.0, 0.0, "differences have too few digits here: not compared")
-        return _beside(what, slope, near, allowed, size)
+        return _beside(what, derivative, near, allowed, size)
 
 
 def _told(what: str, node: Node) -> str:
@@ -266,7 +288,7 @@ def _rounding_of(xs: Any) -> float:
 
 
 def _beside(what: str, found: Any, wanted: Any, allowed: float, size: float = 0.0) -> Comparison:
-    """How far two trees are apart; without limit where shapes, or what is no number, differ."""
+    """Compute the difference of two trees; it is infinite if shapes, or elements that are not finite, differ."""
     differences = [0.0]
     for a, b in zip(*(map(np.asarray, tree.leaves(x)) for x in (found, wanted)), strict=True):
         differences.append(np.inf if a.shape != b.shape else _apart(a, b, size))
@@ -284,7 +306,7 @@ def _apart(a: Any, b: Any, size: float) -> float:
 
 
 def _graph_of(function: Traced[..., Any], point: Any) -> tuple[Graph, list[Any]]:
-    """The graph of a call, and its inputs."""
+    """Return the graph of a call, and its inputs."""
     call = function.binder.take_apart((point,), {})
     path, _, captured = function.find(call)
     rewind(call)
@@ -292,15 +314,15 @@ def _graph_of(function: Traced[..., Any], point: Any) -> tuple[Graph, list[Any]]
 
 
 def _first_node(function: Traced[..., Any], point: Any) -> str:
-    """The first node of the graph of a call whose compiled value is not NumPy's."""
+    """Name the first node of a call's graph whose compiled value is not NumPy's."""
     graph, arrays = _graph_of(function, point)
     computed = dict(zip(graph.inputs, arrays))
     nodes = [node for node in graph.nodes if not node.several]
 
     def differs(node: Node) -> bool:
         wanted = evaluate(node, computed)
-        found = _alone(graph, node, [computed[x] for x in graph.inputs])
-        return not _beside("", found, wanted, _DIGITS * _rounding_of(wanted)).ok
+        result = _alone(graph, node, [computed[x] for x in graph.inputs])
+        return not _beside("", result, wanted, _DIGITS * _rounding_of(wanted)).ok
 
     if len(nodes) > _MOST_NODES:
         low, high = 0, len(nodes) - 1
@@ -308,10 +330,10 @@ def _first_node(function: Traced[..., Any], point: Any) -> str:
             middle = (low + high) // 2
             low, high = (low, middle) if differs(nodes[middle]) else (middle + 1, high)
         nodes = nodes[low : low + 1]
-    found = next((node for node in nodes if differs(node)), None)
-    if found is None:
+    result = next((node for node in nodes if differs(node)), None)
+    if result is None:
         return "each node alone is as NumPy's: they differ together, or the trace does"
-    return f"first at {found.name} : {found.aval}" + (f" ({found.location})" if found.location else "")
+    return f"first at {result.name} : {result.aval}" + (f" ({result.location})" if result.location else "")
 
 
 def _alone(graph: Graph, node: Node, arrays: Sequence[Any]) -> Any:

@@ -1,8 +1,8 @@
-"""Abstract values: what the compiler knows of an array without its elements, and how dtypes combine.
+"""Abstract values (avals): shape and dtype of an array without its elements, and dtype promotion.
 
-An `Aval` is a shape and a dtype. A *literal* is a Python `bool`, `int`, `float` or `complex` written in the program; it
-is weak, as NumPy 2 has it (NEP 50): it takes the dtype of the arrays it meets. A value can also be weak without being a
-literal (a Python number given as an argument of a traced function); such a value says so by its attribute `weak`.
+An `Aval` is a shape and a dtype. A *literal* is a Python `bool`, `int`, `float` or `complex` written in the program. It
+is weak, as in NumPy 2 (NEP 50): it takes the dtype of the arrays it meets. A value can also be weak without being a
+literal, for example a Python number passed to a traced function; its attribute `weak` says so.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Aval:
 
     @property
     def is_inexact(self) -> bool:
-        """Whether there are derivatives with respect to such an array: of floating or complex numbers."""
+        """Whether the array is differentiable: floating or complex."""
         return self.dtype.kind in "fc"
 
 
@@ -91,7 +91,7 @@ _item = tuple.__getitem__
 
 
 class Size(tuple[int, ...]):
-    """The shape of a Tensor: a tuple that knows the number of elements, and of which parts and sums are such tuples.
+    """Shape of a Tensor: a tuple with the number of elements, whose slices and sums are such tuples too.
 
     >>> x = Size([2, 3])
     >>> x[:1] + (4,), x.numel(), x == (2, 3)
@@ -104,12 +104,12 @@ class Size(tuple[int, ...]):
         return _new(cls, [n if n.__class__ is int else _length(n, k) for k, n in enumerate(sizes)])
 
     def numel(self) -> int:
-        """The number of elements of an array of this shape."""
+        """Return the number of elements of an array of this shape."""
         return math.prod(self)
 
     def __getitem__(self, index: Any) -> Any:
-        found = _item(self, index)
-        return _new(Size, found) if found.__class__ is tuple else found
+        result = _item(self, index)
+        return _new(Size, result) if result.__class__ is tuple else result
 
     def __add__(self, other: Any) -> Any:
         if isinstance(other, tuple):
@@ -136,7 +136,7 @@ class Size(tuple[int, ...]):
 
 
 def _length(n: Any, k: int) -> Any:
-    """A size that is no plain integer: a number of a trace as it is, of others the integer that they are."""
+    """Convert a size that is no plain int to an int; a number of a trace stays unchanged."""
     dtype = getattr(n, "dtype", None)
     if hasattr(n, "__index__") and (dtype is None or dtype.kind in "biu"):
         return n if getattr(n, "weak", False) else n.__index__()
@@ -158,7 +158,7 @@ SIZES = _Sizes()
 
 
 def short_name(dtype: np.dtype[Any]) -> str:
-    """How a supported dtype prints in the text forms: `f64`, `i32`, `bool`."""
+    """Return the short name of a supported dtype in text forms: `f64`, `i32`, `bool`."""
     return _SHORT_OF[dtype]
 
 
@@ -167,19 +167,19 @@ _NAMES: dict[np.dtype[Any], str] = {}
 
 def name_of(dtype: np.dtype[Any]) -> str:
     """`dtype.name`, which NumPy makes anew at each read, in twenty times the time."""
-    found = _NAMES.get(dtype)
-    if found is None:
-        found = _NAMES[dtype] = dtype.name
-    return found
+    result = _NAMES.get(dtype)
+    if result is None:
+        result = _NAMES[dtype] = dtype.name
+    return result
 
 
 def dtype_named(short: str) -> np.dtype[Any]:
-    """The dtype that prints as `short` in the text form (`f64`, `i32`, `bool`)."""
+    """Return the dtype that prints as `short` in the text form (`f64`, `i32`, `bool`)."""
     return _LONG[short]
 
 
 def supported(dtype: Any, what: str = "an array") -> np.dtype[Any]:
-    """`dtype` in native byte order, or a `DTypeError` that names what has it."""
+    """Return `dtype` in native byte order; raise a `DTypeError` that names its owner."""
     dtype = np.dtype(dtype)
     native = dtype.newbyteorder("=") if dtype.kind in "fiuc" else dtype
     for each in SUPPORTED:
@@ -190,7 +190,7 @@ def supported(dtype: Any, what: str = "an array") -> np.dtype[Any]:
 
 
 def aval_of(x: Any) -> Aval:
-    """The abstract value of an ndarray, a NumPy scalar or any carrier of a value."""
+    """Return the abstract value of an ndarray, a NumPy scalar or any carrier of a value."""
     if isinstance(x, np.ndarray | np.generic):
         return Aval(x.shape, x.dtype)
     aval: Aval = x.aval
@@ -202,8 +202,9 @@ _COMPUTE_ALIKE = frozenset({np.ndarray, np.memmap, np.recarray})
 
 
 def is_plain_array(x: Any) -> bool:
-    """Whether `x`, an array or a NumPy scalar, means what an ndarray of its elements means: it has no unit and no mask,
-    is no matrix, and has no methods of its own.
+    """Whether `x`, an array or a NumPy scalar, behaves like an ndarray of its elements.
+
+    It has no unit and no mask, is no matrix, and has no methods of its own.
 
     >>> is_plain_array(np.ones(2)), is_plain_array(np.float32(1)), is_plain_array(np.ma.ones(2))
     (True, True, False)
@@ -218,7 +219,7 @@ def is_literal(x: Any) -> bool:
 
 
 def is_huge(x: Any) -> bool:
-    """Whether `x` is a Python integer of more than 64 bits, of which programs know nothing."""
+    """Whether `x` is a Python integer of more than 64 bits, which programs do not support."""
     return type(x) is int and not -(2**63) <= x < 2**63
 
 
@@ -231,7 +232,7 @@ _WEAK: dict[str, type] = {"b": bool, "i": int, "u": int, "f": float, "c": comple
 
 
 def weak_dtype(x: Any) -> Any:
-    """What NumPy's promotion is told of `x`: a dtype, or a Python type when `x` is weak."""
+    """Return the type of `x` for NumPy's promotion: a dtype, or a Python type when `x` is weak."""
     if type(x) in LITERALS:
         return type(x)
     if getattr(x, "weak", False):
@@ -240,7 +241,7 @@ def weak_dtype(x: Any) -> Any:
 
 
 def literal_of(x: Literal, dtype: np.dtype[Any]) -> Literal:
-    """The Python number that `x` becomes in an op that computes in `dtype`; OverflowError as NumPy's."""
+    """Convert `x` to the Python number of an op that computes in `dtype`; OverflowError as in NumPy."""
     if dtype.kind == "f":
         return float(x)  # type: ignore[arg-type]
     if dtype.kind == "c":

@@ -1,8 +1,8 @@
-"""The exceptions of tracegrad, and where in the user's code they come from.
+"""Exceptions of tracegrad, and the lines of user code that they come from.
 
-Each class is also the built-in (or NumPy) class a NumPy user would catch: a bad shape is a `ValueError`, a bad
-dtype a `TypeError`. `user_location` finds the file and line outside tracegrad and NumPy that led here, so that an
-error in a graph built long before can still name the line that wrote it.
+Each class is also the built-in (or NumPy) class that a NumPy user would catch: a wrong shape is a `ValueError`, a wrong
+dtype a `TypeError`. `user_location` finds the file and line outside tracegrad and NumPy that led to the call, so that
+an error in a graph can name the line that recorded it.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class TracegradError(Exception):
 
 
 def numpys(cls: Any) -> Any:
-    """The class that NumPy, or PyTorch, raises where a function of ours raises `cls`."""
+    """Return the class that NumPy, or PyTorch, raises where a function of ours raises `cls`."""
     return vars(cls).get("_numpys", cls)
 
 
 class _AsNumPys:
-    """What NumPy refuses too, by an exception of Python's own, for which traced code takes it."""
+    """Error that NumPy raises too, as a built-in exception, for which traced code takes it."""
 
     __slots__ = ()
 
@@ -86,12 +86,14 @@ class TraceError(TracegradError, TypeError):
 
 
 class LostDerivativeError(TraceError):
-    """A value that a derivative flows through would go on as one without: C code reads the number, `float` where
-    nothing follows it, pickling, an ndarray. The derivative of what is computed from it would be 0, whatever it is.
+    """A value with a derivative would continue as one without.
 
-    The text names the line and what takes the value. Where a constant is meant, `stop_gradient(x)` says so; a function
-    that reads numbers gets a rule from `custom_vjp`. What is only printed, logged, formatted, compared or used as an
-    index loses nothing.
+    Examples are C code that reads the number, `float` outside a trace, pickling, and an ndarray that stores it. The
+    derivative of later results would be 0, whatever the right one is.
+
+    The text names the line and the code that takes the value. If a constant is intended, use `stop_gradient(x)`; a
+    function that reads numbers gets a rule from `custom_vjp`. Printing, logging, formatting, comparing and indexing
+    lose no derivative.
 
     >>> import math
     >>> import tracegrad as tg
@@ -112,7 +114,7 @@ class UnsupportedError(TracegradError, NotImplementedError):
 
     @classmethod
     def everywhere(cls, what: str) -> UnsupportedError:
-        """The error for what the tape does not support either."""
+        """Make the error for operations that the tape does not support either."""
         error = cls(located(what))
         error.on_tape = False
         return error
@@ -123,7 +125,7 @@ class VerifyError(TracegradError):
 
 
 class CapacityError(TracegradError, RuntimeError):
-    """A loop made more turns than there is room for what a derivative keeps of them."""
+    """A loop made more iterations than the space for its residuals allows."""
 
 
 class CacheWarning(UserWarning):
@@ -131,14 +133,14 @@ class CacheWarning(UserWarning):
 
 
 class DerivativeWarning(UserWarning):
-    """A Python number was taken of a Tensor that requires grad: what is computed from it is a constant, as in PyTorch.
+    """A Python number was taken of a Tensor that requires grad: results are constants, as in PyTorch.
 
-    Where a transform differentiates a function of ndarrays, that is a `LostDerivativeError`.
+    A transform of a function of ndarrays raises `LostDerivativeError` instead.
     """
 
 
 class PerformanceWarning(UserWarning):
-    """A traced function gives the right answers and takes its time over them, for a reason that can be removed."""
+    """A traced function gives right results, but is slow, for a reason that can be removed."""
 
 
 # The folder of tracegrad, with a separator behind it.
@@ -165,7 +167,7 @@ def user_file(filename: str) -> bool:
 
 
 def user_frame() -> Any:
-    """The innermost frame of the user's that has called what asks; None if there is none."""
+    """Return the innermost frame of user code that has called tracegrad; None if there is none."""
     frame: Any = sys._getframe(2)
     while frame is not None and not user_file(frame.f_code.co_filename):
         frame = frame.f_back
@@ -173,10 +175,10 @@ def user_frame() -> Any:
 
 
 def is_internal(error: BaseException) -> bool:
-    """Whether an exception comes from a fault in tracegrad's own code, as far as can be told.
+    """Whether an exception comes from a fault in tracegrad's own code, as far as can be known.
 
-    That is one that an instruction of tracegrad's raised, and no `raise`, on names and objects of tracegrad's own:
-    where tracegrad does what NumPy and Python do with the user's objects, the exceptions are the user's.
+    An internal exception was raised by an instruction of tracegrad, not by a `raise`, on names and objects of
+    tracegrad. Exceptions of operations of NumPy and Python on the user's objects are the user's.
     """
     step = error.__traceback__
     while step is not None and step.tb_next is not None:
@@ -198,34 +200,38 @@ def _is_own(x: Any) -> bool:
 
 
 def user_location() -> str:
-    """`file:line` of the innermost frame outside tracegrad and NumPy, or an empty string.
+    """Return `file:line` of the innermost frame outside tracegrad and NumPy, or an empty string.
 
-    Installed packages and Python's library between the user's code and tracegrad are passed over, unless there is
-    nothing else.
+    Installed packages and Python's library between the user's code and tracegrad are skipped, unless there is nothing
+    else.
     """
     return _locations()[-1]
 
 
 def _locations() -> tuple[str, str]:
-    """`file:line` of the innermost frame outside tracegrad and of what it knows by public names, which may be of an
-    installed package; and of the innermost frame of the user's."""
-    inner, found, frame = "", "", sys._getframe(2)
+    """Return `file:line` of the innermost frame outside tracegrad, and of the innermost frame of user code.
+
+    The first skips the libraries whose public names tracegrad implements, and may be in an installed package.
+    """
+    inner, result, frame = "", "", sys._getframe(2)
     while frame is not None:
         filename = frame.f_code.co_filename
         if user_file(filename):
             place, installed = f"{filename}:{frame.f_lineno}", "site-packages" in filename
-            found = found or place
+            result = result or place
             of_python = filename.startswith(_LIBRARY) and not installed
             inner = inner or (place if not of_python and _LIBRARIES.isdisjoint(filename.split(os.sep)) else "")
             if not (installed or of_python):
                 return inner or place, place
         frame = frame.f_back  # type: ignore[assignment]
-    return inner or found, found
+    return inner or result, result
 
 
 def lost(taken_by: str, what: str = "", way_out: str = "") -> LostDerivativeError:
-    """The error for a number that is taken of a value that a transform differentiates; it is to be raised, and is at
-    the end of the transform if code of the user's catches it."""
+    """Return the error for a number taken of a differentiated value.
+
+    The caller raises it; if the user's code catches it, it is raised at the end of the transform.
+    """
     text = what or (
         "takes the number of a value that is being differentiated, and what is computed from that would have no "
         "derivative"
@@ -239,7 +245,7 @@ def lost(taken_by: str, what: str = "", way_out: str = "") -> LostDerivativeErro
 
 @contextlib.contextmanager
 def uncaught() -> Iterator[None]:
-    """Raise such an error at the end of the block, if code within has caught it."""
+    """Raise the error again at the end of the block, if code within has caught it."""
     before, WARNED.lost = WARNED.lost, None
     try:
         yield
@@ -274,13 +280,13 @@ _BINARY_OP = opcode.opmap["BINARY_OP"]
 
 
 def formats(frame: Any) -> bool:
-    """Whether C code that was called by this frame asks for a number as text, which is `"%g" % x`."""
+    """Whether C code that this frame called formats a number as text, as `"%g" % x`."""
     code, at = frame.f_code.co_code, frame.f_lasti
     return code[at] == _BINARY_OP and code[at + 1] in _REMAINDERS
 
 
 def warn_of_constant(asked: str) -> None:
-    """Warn that the number that `asked` gives is a constant for the derivative under way."""
+    """Warn that the number that `asked` gives is a constant for the active derivative."""
     message = (
         f"{asked} of a value that is being differentiated gives a number without a derivative: what is computed from "
         "it counts as a constant; compute with the value itself, or say stop_gradient(x) if that is meant"
@@ -293,8 +299,10 @@ def warn_of_constant(asked: str) -> None:
 
 
 class _Warned(threading.local):
-    """How often this thread was warned so, how often a Tensor refused to be an ndarray for the like reason, the
-    messages that are held back, and the last error of a transform for that reason."""
+    """Warnings of this thread: their number, the number of refused conversions of Tensors for that reason, and errors.
+
+    It also has the messages that are held back, and the last error of a transform for that reason.
+    """
 
     count = refused = 0
     held: list[str] | None = None
@@ -306,7 +314,7 @@ WARNED = _Warned()
 
 @contextlib.contextmanager
 def holding() -> Iterator[list[str]]:
-    """Within the block, such warnings are held back; after it, those that are still in the list are given."""
+    """Context manager that holds warnings back; warnings still in the list at its end are issued."""
     before, WARNED.held = WARNED.held, []
     told = WARNED.held
     try:
@@ -321,7 +329,7 @@ def holding() -> Iterator[list[str]]:
 
 
 def located(message: str, location: str = "") -> str:
-    """`message` followed by the user's file and line, and before that those of the installed package that it is in."""
+    """Return `message` followed by the user's file and line, after those of the installed package in between."""
     if not location:
         inner, location = _locations()
         location = location if inner == location else f"{inner}, called at {location}"

@@ -1,4 +1,4 @@
-"""What a call of a traced function computes, and how: the text behind `f.explain(*args)`."""
+"""Explanation of a call, `f.explain(*args)`: guards, graphs, fusion groups, kernels, memory, cache and times."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OFTEN = 8  # questions at one line that are told of, as those of a loop
 
 @record(frozen=True, eq=False)
 class Explanation:
-    """How one call is computed; its `str` is meant to be read, its attributes to be used."""
+    """Explanation of one call: `str` is text for readers, the attributes are for programs."""
 
     name: str
     where: str
@@ -85,7 +85,7 @@ class Explanation:
 
 
 def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
-    """The explanation of a call of `fun`, which is traced and compiled if it has not been."""
+    """Explain a call of `fun`, which is traced and compiled if it has not been."""
     from tracegrad.codegen.plan.memory_report import memory_of
 
     call = fun.binder.take_apart_fitting(args, kwargs)
@@ -98,7 +98,7 @@ def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> E
     recalled = getattr(path.program, "recalled", False)  # whose graph has no lines
     trace = fun.find_in_full(call)[0].trace if recalled else path.trace
     report = getattr(program, "report", None)
-    made = getattr(report, "plan", None)
+    result = getattr(report, "plan", None)
     names = trace.input_names(fun.binder.leaf_names(call))
     graph, optimized = trace.graph.named(names), getattr(report, "optimized", None)
     return Explanation(
@@ -110,9 +110,9 @@ def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> E
         loops=tuple(_loops(trace, graph)),
         graph=graph,
         optimized=None if optimized is None else optimized.named(names),
-        groups=tuple(_groups(made, graph.names)) if made is not None else (),
-        kernels=tuple(step.text() for step in made.steps) if made is not None else (),
-        memory=None if made is None else memory_of(made, graph.names),
+        groups=tuple(_groups(result, graph.names)) if result is not None else (),
+        kernels=tuple(step.text() for step in result.steps) if result is not None else (),
+        memory=None if result is None else memory_of(result, graph.names),
         cache=("trace from disk, " if recalled else "")
         + f"program from {getattr(report, 'cache', 'the interpreter')}, key {getattr(report, 'key', 'none')}"
         + (", until now answered op by op" if path in waited else ""),
@@ -123,7 +123,7 @@ def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> E
 
 
 def _entry_guards(lines: Sequence[str], lies: Lies) -> Iterator[str]:
-    """The guards on the leaves, and of arrays that are not in row-major order, how they are read."""
+    """Yield the guards on the leaves; for arrays not in row-major order, also how they are read."""
     for line, lie in itertools.zip_longest(lines, lies[: len(lines)]):
         if lie is None:
             yield line
@@ -147,17 +147,19 @@ def _world_guards(trace: Trace, names: dict[Node, str]) -> Iterator[str]:
 def _value_guards(trace: Trace, names: dict[Node, str]) -> Iterator[str]:
     for guard in trace.guards:
         seen = guard.seen.item() if guard.seen.ndim == 0 else f"an array of shape {guard.seen.shape}"
-        found = "it did not" if guard.unless_raises else f"{names[guard.node]} was {seen}"
-        yield f"{guard.asked} at {guard.location}: {found}"
+        result = "it did not" if guard.unless_raises else f"{names[guard.node]} was {seen}"
+        yield f"{guard.asked} at {guard.location}: {result}"
 
 
 def _loops(trace: Trace, graph: Graph) -> Iterator[str]:
-    """The loops of the graph, and those of the user's that were left as they were recorded."""
+    """Yield the loops of the graph, and the user's loops that were unrolled as recorded."""
     for node in graph.everywhere():
         if isinstance(node.op.form, Repeat | While):  # type: ignore[union-attr]
-            turns = f"{length} turns" if (length := dict(node.params).get("length")) else "turns while it is asked for"
+            iterations = (
+                f"{length} turns" if (length := dict(node.params).get("length")) else "turns while it is asked for"
+            )
             size = sum(len(region.nodes) for region in node.regions)
-            yield f"{node.name} of {turns} of {size} nodes" + (f" at {node.location}" if node.location else "")
+            yield f"{node.name} of {iterations} of {size} nodes" + (f" at {node.location}" if node.location else "")
     yield from (f"in segments at {location}: {why}" for location, why in trace.divided)
     told = dict(trace.unrolled)
     for location, count in Counter(x.location for x in trace.guards if x.asked == "bool()").items():
@@ -168,27 +170,27 @@ def _loops(trace: Trace, graph: Graph) -> Iterator[str]:
 
 
 def _pieces(report: Any) -> Iterator[str]:
-    """The pieces of machine code: the numbers of the steps that each is for, where it was found, and what that took."""
+    """Yield the compilation units: the numbers of their steps, where the code was found, and its compile time."""
     for steps, origin in report.pieces:
-        found = {"memory": "from memory", "disk": "from disk", "compiled": "new"}[origin.source]
+        result = {"memory": "from memory", "disk": "from disk", "compiled": "new"}[origin.source]
         took = f", {1e3 * origin.seconds:.2f} ms" if origin.seconds else ""
-        yield f"{', '.join(map(str, steps))}: {found}{took}"
+        yield f"{', '.join(map(str, steps))}: {result}{took}"
 
 
-def _groups(made: Any, inputs: tuple[str, ...] = ()) -> Iterator[str]:
-    names = names_of(made.graph.named(inputs))
-    reasons = made.schedule.storage.reason
-    for i, step in enumerate(made.schedule.steps):
+def _groups(result: Any, inputs: tuple[str, ...] = ()) -> Iterator[str]:
+    names = names_of(result.graph.named(inputs))
+    reasons = result.schedule.storage.reason
+    for i, step in enumerate(result.schedule.steps):
         called = f"of {step.roots[0].operands[0].name}" if step.roots[0].picks is not None else "over one element"
         yield f"{i}: {step.kind} " + (f"over {' x '.join(map(str, step.domain))}" if step.domain else called)
         for root in step.roots:
             yield f"   stores {names.get(root, '?')} {root.name} {root.aval}: {reasons.get(root, 'an output')}"
-        for name, region in regions_of(made.steps[i]):
+        for name, region in regions_of(result.steps[i]):
             yield from (f"   {line}" for line in (f"{name}:", *(f"   {inner}" for inner in _groups(region))))
-    for band in made.bands:
-        local = ", ".join(names.get(x, "?") for x, buffer in made.buffers.items() if buffer in band.local)
+    for band in result.bands:
+        local = ", ".join(names.get(x, "?") for x, buffer in result.buffers.items() if buffer in band.local)
         yield f"steps {band.first} to {band.last} run together, {band.strip} of {band.rows} rows at a time" + (
             f"; of {local} there are no more" if local else ""
         )
-    for edge in made.schedule.edges:
+    for edge in result.schedule.edges:
         yield f"{names.get(edge.producer, '?')} -> {names.get(edge.consumer, '?')} not fused: {edge.reason}"

@@ -1,7 +1,7 @@
-"""`tg.implicit`: functions that solve an equation, whose derivatives are those of the solution.
+"""Implicit functions, `tg.implicit`: solutions of equations, with derivatives by the implicit function theorem.
 
-A solver's steps are not differentiated: where r(x, v) = 0 defines x(v), r_x dx + r_v dv = 0 (the implicit function
-theorem), which is one linear system at the solution, for any number of steps and any solver.
+The steps of the solver are not differentiated. If r(x, v) = 0 defines x(v), then r_x dx + r_v dv = 0: one linear system
+at the solution, for any solver and any number of steps.
 """
 
 from __future__ import annotations
@@ -26,15 +26,37 @@ Function = Callable[..., Any]
 
 
 def root(f: Function, *, solver: Function | None = None, **options: Any) -> Any:
-    """The function `(x0, *args) -> x` with `f(x, *args) = 0`, compiled, with derivatives in `args` to any order.
+    """Return the compiled function `(x0, *args) -> x` with `f(x, *args) = 0`, differentiable in `args` to any order.
 
-    `x0` is an array or a pytree of arrays, where the solver begins; `x` has its structure and shapes, and `f` gives as
-    many elements. The solver is `scipy.optimize.root`, with these options, or `solver(x0, *args) -> x`: any function of
-    ndarrays and numbers, which need not be one that can be traced. What it returns is taken for a solution; use
-    `tracegrad.scipy.root` where `success` is to be asked.
+    Parameters
+    ----------
+    f : callable
+        Residual `f(x, *args)`, with as many elements as `x`.
+    solver : callable, optional
+        Function `solver(x0, *args) -> x` of ndarrays and numbers, which need not be traceable. Default:
+        `scipy.optimize.root`.
+    **options
+        Options of the default solver.
 
-    Raises TypeError where `f` or `solver` is no function, `ShapeError` where `solver` gives other than `x0`.
+    Returns
+    -------
+    callable
+        Function of the start `x0`, an array or a pytree of arrays, and of `args`; `x` has the structure and shapes of
+        `x0`.
 
+    Raises
+    ------
+    TypeError
+        If `f` or `solver` is not a function.
+    ShapeError
+        If `solver` returns another structure or shape than `x0` has.
+
+    Notes
+    -----
+    Every result of the solver counts as a solution; use `tracegrad.scipy.root` to ask for `success`.
+
+    Examples
+    --------
     >>> import tracegrad as tg
     >>> cube_root = root(lambda x, a: x**3 - a)
     >>> print(f"{cube_root(1.0, 8.0):.6f} {tg.grad(cube_root, argnums=1)(1.0, 8.0):.6f}")
@@ -44,8 +66,29 @@ def root(f: Function, *, solver: Function | None = None, **options: Any) -> Any:
 
 
 def fixed_point(f: Function, *, solver: Function | None = None, **options: Any) -> Any:
-    """The function `(x0, *args) -> x` with `f(x, *args) = x`; as `root`, by `scipy.optimize.fixed_point`.
+    """Return the function `(x0, *args) -> x` with `f(x, *args) = x`, differentiable in `args` to any order.
 
+    Parameters
+    ----------
+    f : callable
+        Function `f(x, *args)` with the structure and shapes of `x`.
+    solver : callable, optional
+        As for `root`. Default: `scipy.optimize.fixed_point`.
+    **options
+        Options of the default solver.
+
+    Returns
+    -------
+    callable
+        Function of `x0` and `args`, as for `root`.
+
+    Raises
+    ------
+    TypeError, ShapeError
+        As for `root`.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> import tracegrad as tg
     >>> cosine = fixed_point(lambda x, a: np.cos(a * x), xtol=1e-12)
@@ -68,9 +111,29 @@ def fixed_point(f: Function, *, solver: Function | None = None, **options: Any) 
 
 
 def minimizer(f: Function, *, solver: Function | None = None, **options: Any) -> Any:
-    """The function `(x0, *args) -> x` where `f(x, *args)` is least; as `root`, by `tracegrad.scipy.minimize`, whose
-    options include bounds and constraints. With a `solver`, the minimum is where the gradient is zero.
+    """Return the function `(x0, *args) -> x` to the minimum of `f(x, *args)`, differentiable in `args` to any order.
 
+    Parameters
+    ----------
+    f : callable
+        Scalar function `f(x, *args)`.
+    solver : callable, optional
+        As for `root`; the minimum is then where the gradient is zero. Default: `tracegrad.scipy.minimize`.
+    **options
+        Options of the default solver, bounds and constraints among them.
+
+    Returns
+    -------
+    callable
+        Function of `x0` and `args`, as for `root`.
+
+    Raises
+    ------
+    TypeError, ShapeError
+        As for `root`.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> import tracegrad as tg
     >>> ridge = minimizer(lambda w, a: np.sum((w - 1.0) ** 2) + a * np.sum(w**2))
@@ -83,14 +146,16 @@ def minimizer(f: Function, *, solver: Function | None = None, **options: Any) ->
 def _transform(
     name: str, f: Function, solver: Function | None, options: dict[str, Any], solve: Function, equation: Function | None
 ) -> Any:
-    """The function to a solution: by `solve(x0, args)`, or by the user's solver of `equation`, without which it is that
-    the gradient of `f` is zero."""
+    """Return the function to a solution, by `solve(x0, args)` or by the user's solver of `equation`.
+
+    Without an `equation`, it is that the gradient of `f` is zero.
+    """
     require_callable(f, name)
     what = f"tracegrad.implicit.{name}"
 
     def body(x0: Any, *args: Any) -> Any:
-        given = as_given(x0)
-        return solve(given, args) if solver is None else _solved(what, f, equation, given, args, solver)
+        inputs = as_given(x0)
+        return solve(inputs, args) if solver is None else _solved(what, f, equation, inputs, args, solver)
 
     def make() -> Any:
         return standing_for(f, body, name)
@@ -112,8 +177,8 @@ def _solved(what: str, f: Function, equation: Function | None, x0: Any, args: tu
     solver = trace.world.real_of(solver)  # it runs at each call, and not in the trace
 
     def flat(v: Any) -> Any:
-        found = inlined(f if equation is None else equation)(vector.unpack(v), *args)
-        return found if equation is None else joined(tree.leaves(found))
+        result = inlined(f if equation is None else equation)(vector.unpack(v), *args)
+        return result if equation is None else joined(tree.leaves(result))
 
     def run(_: Any, given: dict[str, Any]) -> tuple[Any]:
         return (vector.pack(solver(given["x0"], *given["args"])),)

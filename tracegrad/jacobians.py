@@ -1,8 +1,8 @@
-"""Jacobians: derivatives with one row, or one column, for every element.
+"""Jacobians, Hessians and Hessian-vector products, by batched pullbacks and pushforwards.
 
-A row of a Jacobian is the pullback of one element of the output, a column the pushforward of one of the input. All of
-them are one batch (`transforms.vmap`), or several of `chunk_size`, which then run in a loop; what does not depend on
-the row is computed once. Outside of a trace they are computed one after the other.
+A row of a Jacobian is the pullback of one output element; a column is the pushforward of one input element. All rows
+are one batch (`transforms.vmap`), or batches of `chunk_size` in a loop; values independent of the row are computed
+once. Outside a trace, rows are computed one after the other.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Blocks = list[list[Any]]
 
 def reverse_jacobian(fun: Function, argnums: Argnums, has_aux: bool, holomorphic: bool, chunk_size: int | None,
                      who: Description) -> Function:  # fmt: skip
-    """The function to the Jacobian of `fun`, row by row."""
+    """Return the function to the Jacobian of `fun`, computed row by row."""
 
     def blocks(flat: FlatCall, leaves: Sequence[Any]) -> tuple[Blocks, Any]:
         values, pullback = vjp_at(flat, leaves)
@@ -49,12 +49,12 @@ def reverse_jacobian(fun: Function, argnums: Argnums, has_aux: bool, holomorphic
                 return [_with_axis(x) for x in pullback(_single(kinds))]
             return over_rows(lambda *cts: pullback(cts), _basis(kinds, start, count), count, str(who))
 
-        found = _in_chunks(rows, _total(kinds), chunk_size)
+        result = _in_chunks(rows, _total(kinds), chunk_size)
         inputs = _kinds(leaves, who, "arguments", "c" if holomorphic else "fc")
-        found = [conj(x) for x in found] if holomorphic else found
+        result = [conj(x) for x in result] if holomorphic else result
         return [
             [reshape(part, shape=(*y.shape, *x.shape)) for part, x in zip(parts, inputs)]
-            for y, parts in zip(kinds, zip(*(_parts(x, kinds) for x in found)))
+            for y, parts in zip(kinds, zip(*(_parts(x, kinds) for x in result)))
         ], aux
 
     return _jacobian(fun, argnums, has_aux, who, blocks)
@@ -62,7 +62,7 @@ def reverse_jacobian(fun: Function, argnums: Argnums, has_aux: bool, holomorphic
 
 def forward_jacobian(fun: Function, argnums: Argnums, has_aux: bool, holomorphic: bool, chunk_size: int | None,
                      who: Description) -> Function:  # fmt: skip
-    """The function to the Jacobian of `fun`, column by column."""
+    """Return the function to the Jacobian of `fun`, computed column by column."""
 
     def blocks(flat: FlatCall, leaves: Sequence[Any]) -> tuple[Blocks, Any]:
         values, pushforward = linear_at(flat, leaves)
@@ -72,16 +72,16 @@ def forward_jacobian(fun: Function, argnums: Argnums, has_aux: bool, holomorphic
 
         def columns(start: Any, count: int) -> list[Any]:
             if _total(inputs) == 1:
-                found = pushforward(_single(inputs))[: len(kinds)]
-                return [None if x is None else _with_axis(x) for x in found]
+                result = pushforward(_single(inputs))[: len(kinds)]
+                return [None if x is None else _with_axis(x) for x in result]
             basis = _basis(inputs, start, count)
             return over_rows(lambda *ts: pushforward(ts)[: len(kinds)], basis, count, str(who))
 
         return [
-            [_zeros((*y.shape, *x.shape), y) for x in inputs] if found is None
+            [_zeros((*y.shape, *x.shape), y) for x in inputs] if result is None
             else [reshape(to_axis(part, 0, len(y.shape)), shape=(*y.shape, *x.shape))
-                  for part, x in zip(_parts(found, inputs), inputs)]
-            for y, found in zip(kinds, _in_chunks(columns, _total(inputs), chunk_size))
+                  for part, x in zip(_parts(result, inputs), inputs)]
+            for y, result in zip(kinds, _in_chunks(columns, _total(inputs), chunk_size))
         ], aux  # fmt: skip
 
     return _jacobian(fun, argnums, has_aux, who, blocks)
@@ -91,14 +91,14 @@ def _jacobian(fun: Function, argnums: Argnums, has_aux: bool, who: Description, 
     several = argnums if isinstance(argnums, tuple) else (argnums,)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        given, keywords = positional(fun, args, kwargs)
-        places = positions(several, len(given), who)
-        arguments = Arguments(given, places, who)
+        inputs, keywords = positional(fun, args, kwargs)
+        places = positions(several, len(inputs), who)
+        arguments = Arguments(inputs, places, who)
         flat = FlatCall(lambda *xs: inlined(fun)(*xs, **keywords), arguments, who, has_aux)
-        found, aux = blocks(flat, arguments.leaves)
-        found = [[x[()] if isinstance(x, np.ndarray) else x for x in row] for row in found]
-        found = [as_tensors(row, arguments.leaves) for row in found]
-        jacobian = tree.unflatten(flat.structure, [_of_argnums(arguments, places, argnums, row) for row in found])
+        results, aux = blocks(flat, arguments.leaves)
+        results = [[x[()] if isinstance(x, np.ndarray) else x for x in row] for row in results]
+        results = [as_tensors(row, arguments.leaves) for row in results]
+        jacobian = tree.unflatten(flat.structure, [_of_argnums(arguments, places, argnums, row) for row in results])
         return (jacobian, aux) if has_aux else jacobian
 
     return call
@@ -112,13 +112,13 @@ def _of_argnums(arguments: Arguments, places: Sequence[int], argnums: Argnums, l
 
 def hessian_of(fun: Function, argnums: Argnums, has_aux: bool, holomorphic: bool, chunk_size: int | None,
                who: Description) -> Function:  # fmt: skip
-    """The function to the Hessian of `fun`: the Jacobian, forwards, of the Jacobian backwards."""
+    """Return the function to the Hessian of `fun`: the forward-mode Jacobian of the reverse-mode Jacobian."""
     inner = reverse_jacobian(fun, argnums, has_aux, holomorphic, None, who)
     return forward_jacobian(inner, argnums, has_aux, holomorphic, chunk_size, who)
 
 
 def hvp_at(fun: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
-    """The Hessian of `fun` at the primals times the tangents, forward over reverse."""
+    """Compute the Hessian of `fun` at the primals times the tangents, forward over reverse."""
     who = describe(fun, "hvp of ")
     gradient = value_and_grad(fun, tuple(range(len(primals))), False)
     point = Point(primals, who)
@@ -135,12 +135,12 @@ _NAMES = {"f": "floating", "c": "complex, for they are those of a holomorphic fu
 
 
 def _kinds(values: Sequence[Any], who: Description, what: str, kinds: str) -> list[Aval]:
-    """The avals of values, whose dtypes must be of these kinds."""
-    found = [_kind(x) for x in values]
-    for kind in found:
+    """Return the avals of values; raise `DTypeError` for other kinds of dtypes."""
+    results = [_kind(x) for x in values]
+    for kind in results:
         if kind.dtype.kind not in kinds:
             raise DTypeError(located(f"{who}: the {what} must be {_NAMES[kinds]}, got {kind.dtype}"))
-    return found
+    return results
 
 
 def _total(kinds: Sequence[Aval]) -> int:
@@ -148,19 +148,19 @@ def _total(kinds: Sequence[Aval]) -> int:
 
 
 def _single(kinds: Sequence[Aval]) -> list[Any]:
-    """The only vector of the basis of all values, where they have one element."""
+    """Return the only basis vector of all values, if they have one element."""
     return [full(shape=x.shape, value=1.0, dtype=name_of(x.dtype)) for x in kinds]
 
 
 def _basis(kinds: Sequence[Aval], start: Any, count: int) -> list[Any]:
-    """Vectors `start` to `start + count` of the basis of all values: for each value, its part of them."""
+    """Return basis vectors `start` to `start + count` of all values: for each value, its components."""
     numbers = add(reshape(arange(start=0, step=1, length=count, dtype="int64"), shape=(count, 1)), start)
-    found, before = [], 0
+    result, before = [], 0
     for x in kinds:
         places = reshape(arange(start=before, step=1, length=x.size, dtype="int64"), shape=(1, x.size))
-        found.append(reshape(cast(equal(numbers, places), dtype=name_of(x.dtype)), shape=(count, *x.shape)))
+        result.append(reshape(cast(equal(numbers, places), dtype=name_of(x.dtype)), shape=(count, *x.shape)))
         before += x.size
-    return found
+    return result
 
 
 def _with_axis(x: Any) -> Any:
@@ -172,12 +172,12 @@ def _zeros(shape: tuple[int, ...], like: Aval) -> Any:
 
 
 def _parts(x: Any, kinds: Sequence[Aval]) -> list[Any]:
-    """The rows of `x` that belong to each of the values."""
-    found, start = [], 0
+    """Split `x` into the rows of each value."""
+    result, start = [], 0
     for kind in kinds:
-        found.append(_rows(x, start, start + kind.size))
+        result.append(_rows(x, start, start + kind.size))
         start += kind.size
-    return found
+    return result
 
 
 def _rows(x: Any, start: int, stop: int) -> Any:
@@ -188,12 +188,12 @@ def _rows(x: Any, start: int, stop: int) -> Any:
 
 
 def _in_chunks(rows: Callable[[Any, int], list[Any]], total: int, size: int | None) -> list[Any]:
-    """`rows(0, total)`, computed at most `size` rows at a time."""
+    """Compute `rows(0, total)`, at most `size` rows at a time."""
     if size is None or size >= total:
         return rows(0, total)
     if current_trace() is None:
         chunks = [rows(start, min(size, total - start)) for start in range(0, total, size)]
         return [None if each[0] is None else concatenate(*each, axis=0) for each in zip(*chunks)]
     starts = arange(start=0, step=size, length=-(-total // size), dtype="int64")
-    found = over_chunks(lambda start: rows(start, size), starts)
-    return [None if x is None else _rows(reshape(x, shape=(x.shape[0] * size, *x.shape[2:])), 0, total) for x in found]
+    result = over_chunks(lambda start: rows(start, size), starts)
+    return [None if x is None else _rows(reshape(x, shape=(x.shape[0] * size, *x.shape[2:])), 0, total) for x in result]

@@ -1,9 +1,9 @@
-"""Locks that a forked child finds free, whatever other threads of its parent held.
+"""Fork-safe locks: locks that are free in a forked child, whatever other threads of its parent held.
 
-Of a process that forks, only the thread that forks goes on in the child: what another thread holds there, nobody would
-ever release. These locks are held while a function is traced and compiled, too long for a fork to wait for. What they
-protect is changed by single operations, so a child that finds a trace half done finds none, and makes its own. A module
-that is half imported nobody would complete either: a fork waits for tracegrad's, and for those that it imports late.
+A forked child runs only the thread that forked, so nothing would release a lock that another thread holds. These locks
+are held while a function is traced and compiled, too long for a fork to wait. Single operations change the data that
+they protect, so a child finds no half-done trace, and makes its own. A half-done import would never complete in the
+child; a fork therefore waits for the imports of tracegrad, and for its late imports.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PACKAGES = ("tracegrad.", "numpy.", "scipy.", "llvmlite.", "numba.")
 
 
 def new_lock() -> Any:
-    """A `threading.RLock`. A forked child has it as the thread that forked had it.
+    """Make a `threading.RLock` whose state in a forked child is that of the forking thread.
 
     >>> with new_lock() as held:
     ...     held

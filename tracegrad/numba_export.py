@@ -1,10 +1,10 @@
-"""Compiled functions in code of Numba's: what `f.as_numba(*args)` and `f.as_cfunc(signature)` give.
+"""Export to Numba: `f.as_numba(*args)` and `f.as_cfunc(signature)`.
 
-A program is a function of words and pointers (`tracegrad.codegen.program.interpreter`), so code that Numba compiles can
-call it by its address. `as_numba` writes a function for Numba around it, which checks shapes, makes room for the
-results, and needs neither Python nor its lock. What Python would look at before each call, nobody looks at here:
-functions that depend on more than the types and shapes of their arguments are refused, and what they have captured is
-as it was.
+A program is a function of integers and pointers (`tracegrad.codegen.program.interpreter`), so code that Numba compiles
+can call it by its address. `as_numba` writes a Numba function around it, which checks shapes, allocates the results,
+and needs neither Python nor the GIL. The guards that Python checks before each call are not checked here. Functions
+that depend on more than the types and shapes of their arguments are therefore refused, and captured variables keep the
+values of the export.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _kept: list[object] = []
 
 
 def as_numba(fun: Dispatcher, args: tuple[Any, ...]) -> Any:
-    """A function for code of Numba's; see `Traced.as_numba`."""
+    """Make a function for Numba; see `Traced.as_numba`."""
     from numba import from_dtype, njit, types
 
     who = str(describe(fun, "as_numba of "))
@@ -63,25 +63,25 @@ def as_numba(fun: Dispatcher, args: tuple[Any, ...]) -> Any:
 
 
 def as_cfunc(fun: Dispatcher, signature: Any) -> Any:
-    """A function for C; see `Traced.as_cfunc`."""
+    """Make a C function; see `Traced.as_cfunc`."""
     from numba import cfunc, types
     from numba.core.sigutils import normalize_signature
     from numba.np.numpy_support import as_dtype
 
     who = str(describe(fun, "as_cfunc of "))
-    given, _ = normalize_signature(signature)
-    for each in given:
+    args, _ = normalize_signature(signature)
+    for each in args:
         if not isinstance(each, types.Number | types.Boolean):
             raise UnsupportedError(located(f"{who}: arguments are numbers, but the signature has {each}"))
-    inner = as_numba(fun, tuple([as_dtype(each).type(1) for each in given]))
-    names = ", ".join([f"a{i}" for i in range(len(given))])
+    inner = as_numba(fun, tuple([as_dtype(each).type(1) for each in args]))
+    names = ", ".join([f"a{i}" for i in range(len(args))])
     space = {"inner": inner}
     exec(f"def function({names}):\n    return inner({names})", space)
     return cfunc(signature)(space["function"])
 
 
 def _path(fun: Dispatcher, args: tuple[Any, ...], who: str) -> tuple[Path, Sequence[Any]]:
-    """The path of a call with these arguments, which has to hold for all like them, and the captured arrays."""
+    """Return the path of a call with these arguments, valid for all like them, and the captured arrays."""
     call = fun.binder.take_apart_fitting(args, {})
     path, outputs, captured = fun.find(call)
     rewind(call)
@@ -102,7 +102,7 @@ def _path(fun: Dispatcher, args: tuple[Any, ...], who: str) -> tuple[Path, Seque
 
 
 def _space(program: Program, args: Sequence[Any], captured: Sequence[Any], who: str) -> dict[str, Any]:
-    """The names of the source: what is called, the words, dtypes, errors."""
+    """Return the namespace of the generated source: called functions, integers, dtypes, errors."""
     orders, keep = program.linked(released=True)
     block = np.array(words_of_walk([step for _, step in orders]), np.int64)
     fixed = [np.array(conformed(x)) for x in captured]
@@ -118,8 +118,10 @@ def _space(program: Program, args: Sequence[Any], captured: Sequence[Any], who: 
 
 
 def _source(program: Program, args: Sequence[Any], answer: str, fixed: Sequence[int]) -> str:
-    """The text of `call`, which runs the program on arrays, and of `function`, which has made these arrays. Numbers go
-    through arrays of one element; what is captured is at `fixed` addresses."""
+    """Return the source of `call`, which runs the program on arrays, and of `function`, which makes these arrays.
+
+    Numbers are passed as arrays of one element; captures are at `fixed` addresses.
+    """
     results = program.image.outputs
     arrays = [f"x{i}" for i in range(len(args))] + [f"y{i}" for i in range(len(results))] + ["arena"]
     places = [f"{name}.ctypes.data" for name in arrays]
@@ -138,13 +140,13 @@ def _source(program: Program, args: Sequence[Any], answer: str, fixed: Sequence[
         f"if call(empty({len(places)}, int64), {', '.join(arrays)}) != 0: raise ArithmeticError(failed)",
     ]
     lines.append(f"return {answer}")
-    head, given = f"def call(places, {', '.join(arrays)}):", ", ".join([f"a{i}" for i in range(len(args))])
+    head, inputs = f"def call(places, {', '.join(arrays)}):", ", ".join([f"a{i}" for i in range(len(args))])
     call.append("return run(block, places.ctypes.data)")
-    return "\n    ".join([head, *call]) + "\n\n" + "\n    ".join([f"def function({given}):", *lines]) + "\n"
+    return "\n    ".join([head, *call]) + "\n\n" + "\n    ".join([f"def function({inputs}):", *lines]) + "\n"
 
 
 def _text(answer: Piece, ndims: Sequence[int], who: str) -> str:
-    """The text of what is returned, made of the outputs, which have so many axes."""
+    """Return the source of the result, from outputs with these numbers of axes."""
     match answer:
         case Once():
             return _text(answer.piece, ndims, who)

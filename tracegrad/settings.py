@@ -1,25 +1,23 @@
-"""The switches: what the environment says, read in one place, and changeable at run time.
+"""Settings of the process: read from the environment in one place, and changeable at run time.
 
     TRACEGRAD_LOG          topics to log to stderr, separated by commas: compile, cache, retrace, loops
-    TRACEGRAD_VERIFY       1: verify the graph after every pass, and raise an error of tracegrad's own in a loop that it
-                           rolls; 0 (default): do not, and record such a loop turn by turn
+    TRACEGRAD_VERIFY       1: verify the graph after every pass, and raise internal errors in a loop that is rerolled;
+                           0 (default): do not verify, and record that loop iteration by iteration
     TRACEGRAD_NUM_THREADS  threads of a kernel, from 1 to 1024; without it, one for each usable CPU
-    TRACEGRAD_LOOP_MEMORY  bytes that the derivative of one loop may keep of its turns, as 512M, 2G or none (no bound);
-                           without it, 1G. What would keep more computes the turns again, segment by segment
+    TRACEGRAD_LOOP_MEMORY  bytes that the derivative of one loop may save for its iterations, as 512M, 2G or none (no
+                           bound); default 1G. A loop above it recomputes the iterations, segment by segment
     TRACEGRAD_PROGRESS     1 (default): a line on the terminal while something is compiled for more than 2 s; 0: none
-    TRACEGRAD_FIRST_CALL   who answers the first call of a program whose machine code is not known: replay (default),
-                           NumPy, op by op, if that is quicker than to compile, and the second call compiles; compile,
-                           the compiler at once; background, NumPy while the compiler works in another thread
-    TRACEGRAD_OPTIMIZE     what LLVM does for machine code: 1, what is quickest to compile, 2 (default), or 3, what is
-                           quickest to run
+    TRACEGRAD_FIRST_CALL   first call of a program without machine code: replay (default), NumPy evaluates it op by
+                           op if that is quicker than to compile, and the second call compiles; compile, the call
+                           waits for the compiler; background, NumPy evaluates while another thread compiles
+    TRACEGRAD_OPTIMIZE     LLVM's optimization: 1, quickest to compile, 2 (default), or 3, quickest to run
     TRACEGRAD_OPAQUE       packages whose code is not traced, separated by commas
     TRACEGRAD_CACHE        0 (or off, no, false): no disk cache; 1 (default): a disk cache
-    TRACEGRAD_CACHE_TRACES 0: no traces in it, machine code alone; 1 (default): both
-    TRACEGRAD_CACHE_DIR    its folder; without it, the user's cache folder
+    TRACEGRAD_CACHE_TRACES 0: the disk cache has machine code alone; 1 (default): traces too
+    TRACEGRAD_CACHE_DIR    folder of the disk cache; default: the user's cache folder
 
-A variable that is empty counts as not set. Each is read when its setting is first asked for, and not again;
-`settings.reload()` forgets what was read or set. The settings hold for the whole process, `disable_jit` for
-the thread that calls it.
+An empty variable counts as not set. Each variable is read when its setting is first used, and not again;
+`settings.reload()` forgets all values. Settings hold for the process, `disable_jit` for the calling thread.
 """
 
 from __future__ import annotations
@@ -63,26 +61,26 @@ _WORDS = {
 
 def _topics(given: str | Iterable[str]) -> frozenset[str]:
     names = given.split(",") if isinstance(given, str) else given
-    found = frozenset(name.strip() for name in names) - {""}
-    if unknown := sorted(found.difference(TOPICS)):
+    result = frozenset(name.strip() for name in names) - {""}
+    if unknown := sorted(result.difference(TOPICS)):
         raise ValueError(f"unknown topic {unknown[0]!r}; the topics are {', '.join(TOPICS)}")
-    return found
+    return result
 
 
 def _packages(given: str | Iterable[str]) -> frozenset[str]:
     names = given.split(",") if isinstance(given, str) else given
-    found = frozenset(name.strip() for name in names) - {""}
-    for name in sorted(found):
+    result = frozenset(name.strip() for name in names) - {""}
+    for name in sorted(result):
         if not all(part.isidentifier() for part in name.split(".")):
             raise ValueError("it must be names of packages, as numpy or sklearn.tree")
-    return found
+    return result
 
 
 def _flag(given: str | bool) -> bool:
-    found = _WORDS.get(str(given).strip().lower())
-    if found is None:
+    result = _WORDS.get(str(given).strip().lower())
+    if result is None:
         raise ValueError(f"it must be one of {', '.join(_WORDS)}")
-    return found
+    return result
 
 
 def _thread_count(given: str | int | None) -> int | None:
@@ -110,17 +108,17 @@ def _bytes(given: str | int | None) -> int | None:
 
 
 def _level(given: str | int) -> int:
-    found = str(given).strip()
-    if found not in ("1", "2", "3"):
+    result = str(given).strip()
+    if result not in ("1", "2", "3"):
         raise ValueError("it must be 1, 2 or 3")
-    return int(found)
+    return int(result)
 
 
 def _first_call(given: str) -> str:
-    found = str(given).strip().lower()
-    if found not in FIRST_CALLS:
+    result = str(given).strip().lower()
+    if result not in FIRST_CALLS:
         raise ValueError(f"it must be one of {', '.join(FIRST_CALLS)}")
-    return found
+    return result
 
 
 def _folder(given: str | os.PathLike[str] | None) -> str | None:
@@ -128,7 +126,7 @@ def _folder(given: str | os.PathLike[str] | None) -> str | None:
 
 
 class _Switch(Generic[_T]):
-    """A setting: its environment variable, its default, and what makes a value of what is given.
+    """A setting: its environment variable, its default, and its parser.
 
     There is no `__set__` at run time: once read, the value is a plain attribute, and costs no call.
     """
@@ -164,23 +162,40 @@ class _Switch(Generic[_T]):
 
 
 class Settings:
-    """What the switches say; see the module for the environment variables they come from.
+    """Values of the settings; the module lists the environment variables that they are read from.
 
-    log: the topics that are logged to stderr, a frozenset of names out of `TOPICS`
-    verify: whether graphs are verified after every pass
-    num_threads: threads of a kernel, or None for one for each usable CPU
-    loop_memory: bytes that the derivative of one loop may keep of its turns, or None for no bound
-    progress: whether a compilation of more than 2 s shows a line on the terminal
-    first_call: who answers the first call of a program that is not known: "replay", "compile" or "background"
-    optimize: from 1, machine code that is quickest to compile, to 3, what is quickest to run
-    opaque_packages: packages whose code is not traced, a frozenset of their names
-    cache: whether compiled code is kept on disk
-    cache_traces: whether traces are, too
-    cache_dir: the folder of the disk cache, or None for the user's cache folder
+    Attributes
+    ----------
+    log : frozenset of str
+        Topics that are logged to stderr, out of `TOPICS`.
+    verify : bool
+        Whether graphs are verified after every pass.
+    num_threads : int or None
+        Threads of a kernel; None: one for each usable CPU.
+    loop_memory : int or None
+        Bytes that the derivative of one loop may save for its iterations; None: no bound.
+    progress : bool
+        Whether a compilation of more than 2 s shows a line on the terminal.
+    first_call : {"replay", "compile", "background"}
+        How the first call of a program without machine code is computed.
+    optimize : {1, 2, 3}
+        1: machine code that is quickest to compile; 3: quickest to run.
+    opaque_packages : frozenset of str
+        Packages whose code is not traced.
+    cache, cache_traces : bool
+        Whether compiled code is stored on disk, and whether traces are.
+    cache_dir : str or None
+        Folder of the disk cache; None: the user's cache folder.
 
-    A value that is set is checked as the environment variable would be (ValueError); an attribute that is no
-    setting is an AttributeError.
+    Raises
+    ------
+    ValueError
+        If a value is not one that the environment variable may have.
+    AttributeError
+        If the attribute is not a setting.
 
+    Examples
+    --------
     >>> settings = Settings()
     >>> settings.num_threads = 2
     >>> settings.num_threads
@@ -210,7 +225,7 @@ class Settings:
         self._tell([name])
 
     def watch(self, name: str, changed: Callable[[], None]) -> None:
-        """Call `changed()` whenever the setting may have another value than before."""
+        """Call `changed()` whenever the setting may have a new value."""
         _switches()[name].watchers.append(changed)
 
     def _tell(self, names: Iterable[str]) -> None:
@@ -222,13 +237,30 @@ class Settings:
         return f"Settings({', '.join(f'{name}={getattr(self, name)!r}' for name in _switches())})"
 
     def reload(self) -> None:
-        """Forget all values: each is read from the environment again when it is next asked for."""
+        """Forget all values: each is read from the environment again at its next use."""
         vars(self).clear()
         self._tell(_switches())
 
     def override(self, **values: Any) -> _Override:
-        """The settings with other values for the length of a `with` block, in all threads.
+        """Change settings for the length of a `with` block, in all threads; also a decorator.
 
+        Parameters
+        ----------
+        **values
+            New values, by the names of the settings.
+
+        Returns
+        -------
+        context manager
+            It restores the old values when the block ends.
+
+        Raises
+        ------
+        ValueError, AttributeError
+            As for setting an attribute.
+
+        Examples
+        --------
         >>> with settings.override(num_threads=1):
         ...     settings.num_threads
         1
@@ -237,7 +269,7 @@ class Settings:
 
 
 class _Override(ContextDecorator):
-    """Settings with other values for a while."""
+    """Context manager that changes settings for the length of its block."""
 
     def __init__(self, settings: Settings, values: dict[str, Any]):
         self.settings, self.values = settings, values
@@ -274,11 +306,11 @@ settings = Settings()
 
 
 def opaque(package: str) -> None:
-    """Do not trace the code of a package: a call that comes to its functions or objects runs as plain Python.
+    """Exclude the code of a package from tracing: calls to its functions or objects run as plain Python.
 
-    A value through which a derivative flows cannot be passed to its functions in traced code: that is a
-    LostDerivativeError. Say so before anything is traced that uses the package; `settings.opaque_packages` has them
-    all, but pandas, which always is.
+    Call it before anything is traced that uses the package; `settings.opaque_packages` lists all excluded packages
+    except pandas, which is always excluded. In traced code, passing a value through which a derivative flows to a
+    function of the package raises `LostDerivativeError`.
 
     >>> opaque("package.of.mine")
     >>> "package.of.mine" in settings.opaque_packages
@@ -302,10 +334,14 @@ _thread = _Thread()
 
 
 class disable_jit(ContextDecorator):
-    """Within the block, or in a function decorated so, traced functions of this thread run eagerly.
+    """Context manager and decorator in which traced functions of this thread run eagerly.
 
-    Blocks nest; however one is left, what held before holds again.
+    Notes
+    -----
+    Blocks nest: the end of a block restores the state before it, also after an exception.
 
+    Examples
+    --------
     >>> with disable_jit():
     ...     jit_disabled()
     True
@@ -335,8 +371,9 @@ def jit_disabled() -> bool:
 
 
 class compiled_at_once(ContextDecorator):
-    """Within the block, calls in this thread wait for the compiler, whatever `settings.first_call` says: equal calls
-    give the same bits.
+    """Context manager in which calls in this thread wait for the compiler, whatever `settings.first_call` is.
+
+    Equal calls then give the same bits.
 
     >>> with compiled_at_once():
     ...     waits_for_compiler()

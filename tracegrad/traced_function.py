@@ -1,4 +1,4 @@
-"""What `trace`, `grad` and the other transforms give: a function that is compiled, and tells what it is compiled to."""
+"""Class `Traced`: the compiled function that `trace`, `grad` and the other transforms return."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 if TYPE_CHECKING:
 
     class _Typed(Dispatcher, Generic[Parameters, Result]):
-        """What type checkers know: the parameters of the function, and what it gives."""
+        """Types for type checkers: the parameters and the result of the function."""
 
         def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result: ...
 
@@ -44,9 +44,9 @@ else:
 
 
 class Traced(_Typed[Parameters, Result]):
-    """A function that is traced and compiled when it is called: what `trace`, `grad` and `value_and_grad` return.
+    """Compiled function: traced and compiled when it is called; the result of `trace`, `grad` and other transforms.
 
-    For type checkers it has the parameters of the function, and gives what that gives, or for derivatives, `Any`.
+    For type checkers it has the parameters of the function, and its result, or `Any` for derivatives.
     """
 
     # Derivatives of it are kept with it, as they are with a Python function.
@@ -59,14 +59,16 @@ class Traced(_Typed[Parameters, Result]):
 
     @property
     def __globals__(self) -> dict[str, Any]:
-        """Those of the function, which decorators and readers of annotations ask for."""
+        """Return the globals of the function, which decorators and readers of annotations use."""
         fun: Any = self.fun.__wrapped__ if isinstance(self.fun, Method) else self.fun
-        found: dict[str, Any] = fun.__globals__
-        return found
+        table: dict[str, Any] = fun.__globals__
+        return table
 
     def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:
-        """By reference where another process can import it; else it is made again, of the function that it was made
-        of. PicklingError where that is not known."""
+        """Pickle by reference if another process can import it; else by the recipe and the function.
+
+        PicklingError if the recipe is not known.
+        """
         if isinstance(self.fun, Method):
             return bound_method, (self.fun.instance, self.fun.__wrapped__.__name__)
         if self.recipe is None:
@@ -74,7 +76,7 @@ class Traced(_Typed[Parameters, Result]):
         return reduced(self, self.fun, self.recipe)
 
     def parts(self) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
-        """What makes it again, and of which parts; None where that is not known."""
+        """Return the function that makes this object again, and its arguments; None if that is not known."""
         if self.recipe is None:
             return None
         make, args, keywords = self.recipe
@@ -84,7 +86,7 @@ class Traced(_Typed[Parameters, Result]):
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """Itself, as of Python's functions; of a method, that of a copy of its instance."""
+        """Return itself, as for Python functions; a method is bound to a copy of its instance."""
         if isinstance(self.fun, Method):
             return bound_method(copy.deepcopy(self.fun.instance, memo), self.fun.__wrapped__.__name__)
         return self
@@ -94,8 +96,8 @@ class Traced(_Typed[Parameters, Result]):
 
         rows = [
             (", ".join(show_key(self.binder, key)), str(len(path.trace.graph.nodes)), path.stage)
-            for key, found in self._specializations.items()
-            for path in found.paths
+            for key, result in self._specializations.items()
+            for path in result.paths
         ]
         info = self.cache_info()
         told = f"{info.traces} traces, {info.retraces} of them retraces"
@@ -103,7 +105,7 @@ class Traced(_Typed[Parameters, Result]):
         return piece(f"traced {self.name}", describe(self.fun).where, parts)
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """How a call with these arguments is computed; print it. Traces and compiles when need be.
+        """Explain how a call with these arguments is computed; trace and compile if necessary. Print the result.
 
         >>> print(Traced(lambda x: x + 1).explain(2.0))  # doctest: +ELLIPSIS
         <lambda> (...
@@ -111,10 +113,10 @@ class Traced(_Typed[Parameters, Result]):
         return explain(self, args, kwargs)
 
     def profile(self, *args: Any, **kwargs: Any) -> Profile:
-        """What a call with these arguments takes its time for, measured for half a second; print it.
+        """Measure the steps of a call with these arguments, for half a second. Print the result.
 
-        Traces and compiles when need be; runs the program on memory of its own, so that what the function does to
-        arrays and objects is not done. UnsupportedError for a call that a program cannot compute.
+        It traces and compiles if necessary, and runs the program on separate memory, without the function's changes to
+        arrays and objects. UnsupportedError for a call that no program computes.
 
         >>> import numpy as np
         >>> [(step.kind, step.bytes) for step in Traced(lambda x: 2 * x).profile(np.ones(100)).steps]
@@ -125,15 +127,15 @@ class Traced(_Typed[Parameters, Result]):
         return profile(self, args, kwargs)
 
     def as_numba(self, *args: Any) -> Any:
-        """This function for code of Numba's: what `numba.njit` functions call as one of their own.
+        """Export this function to Numba: the result can be called in `numba.njit` functions.
 
-        The arguments are examples: arrays, of whose dtypes and shapes those of all calls must be, in C order, and
-        numbers. Results are arrays, numbers, or a tuple of them. What the function has captured is as it was when this
-        was called, and stays so. Calls need neither Python nor the GIL; the code stays for the life of the process.
+        The arguments are examples: numbers, and arrays in C order whose dtypes and shapes all calls must have. Results
+        are arrays, numbers, or a tuple of them. Captured variables keep the values of this call. Calls need neither
+        Python nor the GIL; the code stays for the life of the process.
 
-        `UnsupportedError` where calls depend on values (`if x[0] > 0`), change something outside, or run as plain
-        Python. In calls, `ValueError` for another shape, `ArithmeticError` where the function would raise; Numba's
-        own errors for other types.
+        `UnsupportedError` if calls depend on values (`if x[0] > 0`), change something outside, or run as plain Python.
+        In calls, `ValueError` for another shape, `ArithmeticError` if the function would raise; Numba's own errors for
+        other types.
 
         >>> import numpy as np
         >>> slope = Traced(lambda x: np.sum(x * x)).as_numba(np.ones(3))
@@ -146,9 +148,10 @@ class Traced(_Typed[Parameters, Result]):
         return as_numba(self, args)
 
     def as_cfunc(self, signature: Any) -> Any:
-        """This function of numbers as a C function, with the signature that Numba writes `"float64(float64)"`: what
-        `numba.cfunc` gives, with an `address`, `ctypes` and `cffi`. Errors as for `as_numba`; in calls, Numba prints
-        them.
+        """Export this function of numbers as a C function, with a Numba signature such as `"float64(float64)"`.
+
+        The result is that of `numba.cfunc`, with an `address`, `ctypes` and `cffi`. Errors are as for `as_numba`; in
+        calls, Numba prints them.
 
         >>> import numpy as np
         >>> Traced(lambda x, y: np.sin(x) * y).as_cfunc("float64(float64, float64)").ctypes(0.0, 3.0)
@@ -159,7 +162,7 @@ class Traced(_Typed[Parameters, Result]):
         return as_cfunc(self, signature)
 
     def graph(self, *args: Any, **kwargs: Any) -> Graph:
-        """The graph that a call with these arguments recorded; `tracegrad.ir.parse(str(graph)) == graph`.
+        """Return the recorded graph of a call with these arguments; `tracegrad.ir.parse(str(graph)) == graph`.
 
         >>> print(Traced(lambda x: x + x)(1.5), Traced(lambda x: x + x).graph(1.5))
         3.0 graph(x: f64[]) {
@@ -168,6 +171,6 @@ class Traced(_Typed[Parameters, Result]):
         }
         """
         call = self.binder.take_apart_fitting(args, kwargs)
-        made = self.find(call)[0].trace
+        result = self.find(call)[0].trace
         rewind(call)
-        return made.graph.named(made.input_names(self.binder.leaf_names(call)))
+        return result.graph.named(result.input_names(self.binder.leaf_names(call)))

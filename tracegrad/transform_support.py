@@ -1,7 +1,7 @@
-"""What the transforms of functions share: what they ask of a function, and what they make of it.
+"""Shared parts of the transforms: checks of their arguments, and construction of their `Traced` functions.
 
-A transform gives a `Traced` function: it stands for the user's, whose name and static arguments it has, and which is
-compiled as that is. It remembers by what recipe it was made, so that another process can make it again.
+A transform returns a `Traced` function, with the name and static arguments of the user's function, and compiled with
+its options. It stores the recipe that made it, so that another process can make it again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Options = tuple[bool | None, int | None]  # tiered and optimize
 
 
 def require_callable(fun: Any, name: str) -> None:
-    """TypeError for what is no function, TraceError for what is async."""
+    """Raise TypeError for an object that is not callable, and TraceError for an async function."""
     if not callable(fun):
         is_matrix = name == "trace" and hasattr(fun, "shape")
         hint = "; the trace of a matrix is x.trace(), or linalg.trace(x)" if is_matrix else ""
@@ -38,7 +38,7 @@ def require_callable(fun: Any, name: str) -> None:
 
 
 def require_options(name: str, options: Options) -> None:
-    """TypeError or ValueError for options that there are not."""
+    """Raise TypeError or ValueError for invalid options."""
     tiered, optimize = options
     if tiered not in (None, True, False):
         raise TypeError(located(f"{name}: tiered must be True, False or None, got {tiered!r}"))
@@ -47,7 +47,7 @@ def require_options(name: str, options: Options) -> None:
 
 
 def check(fun: Any, argnums: Any, name: str, options: Options) -> None:
-    """TypeError or ValueError where the transform `name` cannot be taken of a function, or for these arguments."""
+    """Raise TypeError or ValueError if the transform `name` does not apply to a function, or to these arguments."""
     require_callable(fun, name)
     require_options(name, options)
     several = argnums if isinstance(argnums, tuple) else (argnums,)
@@ -65,7 +65,7 @@ def check(fun: Any, argnums: Any, name: str, options: Options) -> None:
 
 def derived(fun: Callable[Parameters, Any], body: Function, transform: Function, given: tuple[Any, ...],
             options: Options, **others: Any) -> Traced[Parameters, Any]:  # fmt: skip
-    """`body`, traced, with the arguments of `fun`: what `transform(fun, *given, **others)` gives with these options."""
+    """Trace `body` with the arguments of `fun`: the result of `transform(fun, *given, **others)` with these options."""
     nums, names = statics(fun)
     keywords = dict(zip(("tiered", "optimize"), options))
     how = compiled_options(fun) | {option: value for option, value in keywords.items() if value is not None}
@@ -76,7 +76,7 @@ def derived(fun: Callable[Parameters, Any], body: Function, transform: Function,
 
 
 def standing_for(fun: Function, body: Function, name: str) -> Any:
-    """`body`, traced, with arguments of its own; messages name the user's function."""
+    """Trace `body`, with its own arguments; messages name the user's function."""
     vars(body).update(__signature__=inspect.signature(body), __wrapped__=fun)
     # Only where the arguments are those of the function can some of them be static.
     nums, names = statics(fun) if _takes_any(body) else ((), ())
@@ -87,15 +87,17 @@ def standing_for(fun: Function, body: Function, name: str) -> Any:
 
 
 def compiled_options(fun: Function) -> dict[str, Any]:
-    """The options by which what is derived from a function is compiled: those of the traced function that it is, or is
-    a method or a `functools.partial` of."""
+    """Return the compile options for functions derived from a function.
+
+    They are the options of the traced function that it is, or of which it is a method or a `functools.partial`.
+    """
     while isinstance(fun, functools.partial | types.MethodType):
         fun = fun.func if isinstance(fun, functools.partial) else fun.__func__
     return fun.options if isinstance(fun, Traced) else {}
 
 
 def statics(fun: Function) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """The positions and the names of the static arguments of a function."""
+    """Return the positions and the names of the static arguments of a function."""
     if not isinstance(fun, Traced):
         return (), ()
     return tuple(fun.binder.static_nums), tuple(fun.binder.static_names)

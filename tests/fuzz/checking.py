@@ -42,10 +42,10 @@ def _close(what: str, found: Any, wanted: Any, loose: float) -> None:
         raise Mismatch(f"{what}: {str(error).strip()[:400]}") from None
 
 
-def _waves(like: Array, turn: float, start: float) -> Array:
+def _waves(like: Array, iteration: float, start: float) -> Array:
     """Numbers in the shape of an array, complex ones if it is complex."""
-    turns = (np.arange(float(like.size)) * turn + start).reshape(like.shape)
-    return np.cos(turns) + 1j * np.sin(0.7 * turns) if like.dtype.kind == "c" else np.cos(turns)
+    iterations = (np.arange(float(like.size)) * iteration + start).reshape(like.shape)
+    return np.cos(iterations) + 1j * np.sin(0.7 * iterations) if like.dtype.kind == "c" else np.cos(iterations)
 
 
 class _Losses:
@@ -63,10 +63,10 @@ class _Losses:
         self.directions = tuple(_waves(x, 0.9, k).astype(x.dtype) for k, x in enumerate(self.arguments))
 
     def at(self, step: float) -> tuple[Array, Array]:
-        found = self.program.arguments()  # in the same memory order
-        for x, d in zip(found, self.directions):
+        result = self.program.arguments()  # in the same memory order
+        for x, d in zip(result, self.directions):
             x += step * d
-        return found
+        return result
 
     def along(self, gradients: Any) -> float:
         return float(sum(np.sum(np.conj(g) * d).real for g, d in zip(gradients, self.directions)))
@@ -97,9 +97,9 @@ def check(program: Program, compiled: bool = False, counts: Counter[str] | None 
         wanted = program.function()(*program.arguments())
         losses = _Losses(program, wanted)
         try:
-            found = tg.trace(program.function())(*program.arguments())
+            result = tg.trace(program.function())(*program.arguments())
             _check_first(losses, counts)
-            for k, (a, b) in enumerate(zip(found, wanted, strict=True)):
+            for k, (a, b) in enumerate(zip(result, wanted, strict=True)):
                 _same(f"result {k}", a, b, losses.loose)
         except UnsupportedError as error:
             counts["refused"] += 1
@@ -128,8 +128,8 @@ def _check_first(losses: _Losses, counts: Counter[str]) -> None:
         return
     _close("gradient against differences", slope, differences, 1e-4 * (1 + abs(float(wanted))))
     gradient = tg.grad(loss, argnums=(0, 1))
-    _, turned = tg.jvp(gradient, arguments, losses.directions)
+    _, transposed = tg.jvp(gradient, arguments, losses.directions)
     for k in range(2):
         wanted = _slope(lambda at, k=k: gradient(*at)[k], losses.at, "second derivative", counts)
         if wanted is not None:
-            _close(f"second derivative {k} against differences", turned[k], wanted, 1e-4)
+            _close(f"second derivative {k} against differences", transposed[k], wanted, 1e-4)

@@ -21,9 +21,9 @@ def keep(program: Program, seed: int) -> None:
 
 def kept() -> dict[str, Program]:
     """The programs by the seeds that wrote them."""
-    found = {}
+    table = {}
     for path in sorted(FOLDER.glob("*.json")):
         about = json.loads(path.read_text())
         x, y = (tuple(shape) for shape in about["shapes"])
-        found[path.stem] = Program(tuple(about["lines"]), (x, y), about["dtype"], about["layout"])
-    return found
+        table[path.stem] = Program(tuple(about["lines"]), (x, y), about["dtype"], about["layout"])
+    return table

@@ -47,9 +47,9 @@ class Program:
 
     @property
     def text(self) -> str:
-        made = dict.fromkeys(name for line in self.lines for name in re.findall(r"\bv\d+\b", line))
+        result = dict.fromkeys(name for line in self.lines for name in re.findall(r"\bv\d+\b", line))
         body = [part for line in self.lines for part in line.split("\n")]
-        lines = [*body, f"return [{', '.join(made)}]"]
+        lines = [*body, f"return [{', '.join(result)}]"]
         return "def f(x, y):\n" + "".join(f"    {line}\n" for line in lines)
 
     def function(self) -> Callable[..., Any]:
@@ -75,19 +75,19 @@ def argument(shape: tuple[int, ...], dtype: str, at: int) -> Array:
     """
     if dtype == "complex128":
         return np.asarray(argument(shape, "float64", at) + 1j * argument(shape, "float64", at + 2))
-    turns = np.arange(float(np.prod(shape))) * 1.618033 + 0.1234567 * (at + 1)
-    return (3.0 * (turns % 1.0) - 1.5 + 0.004 * np.sin(3.1 * turns**2)).reshape(shape).astype(dtype)
+    iterations = np.arange(float(np.prod(shape))) * 1.618033 + 0.1234567 * (at + 1)
+    return (3.0 * (iterations % 1.0) - 1.5 + 0.004 * np.sin(3.1 * iterations**2)).reshape(shape).astype(dtype)
 
 
 def _fits(x: Any) -> bool:
     if not isinstance(x, np.ndarray | np.generic | float | int | bool | complex):
         return False
-    found = np.asarray(x)
-    small = found.size <= MOST_ELEMENTS and found.ndim <= 4 and found.dtype.kind in "fiubc"
-    sizes = np.abs([found.real, found.imag]).astype(float)
+    result = np.asarray(x)
+    small = result.size <= MOST_ELEMENTS and result.ndim <= 4 and result.dtype.kind in "fiubc"
+    sizes = np.abs([result.real, result.imag]).astype(float)
     # Numbers that are zero but for rounding make programs differ that are the same.
     return bool(
-        small and np.all(np.isfinite(found)) and np.all((sizes < LARGEST) & ((sizes == 0) | (sizes > SMALLEST)))
+        small and np.all(np.isfinite(result)) and np.all((sizes < LARGEST) & ((sizes == 0) | (sizes > SMALLEST)))
     )
 
 
@@ -190,7 +190,7 @@ class _Writer:
 
     def filled(self, template: str) -> str | None:
         """The template with its holes filled, or None where no variable suits."""
-        found: dict[str, str] = {}
+        table: dict[str, str] = {}
         first: Array | None = None
         name = ""
         holes = sorted(dict.fromkeys(re.findall(r"\{(\w+)\}", template)), key=str.islower)  # variables first
@@ -201,18 +201,18 @@ class _Writer:
                     return None
                 if first is None:
                     name, first = picked, np.asarray(self.space[picked])
-                found[hole] = picked
+                table[hole] = picked
             elif hole in ("c", "c2"):
-                found[hole] = self.number()
+                table[hole] = self.number()
             elif hole == "p":
-                found[hole] = self.rng.choice(["0.5", "1.3", "2.0"])
+                table[hole] = self.rng.choice(["0.5", "1.3", "2.0"])
             elif hole == "k":
-                found[hole] = str(self.rng.randint(0, 5))
+                table[hole] = str(self.rng.randint(0, 5))
             elif hole == "dtype":
-                found[hole] = self.rng.choice(["float", "np.float32", "np.float64", "int", "bool"])
+                table[hole] = self.rng.choice(["float", "np.float32", "np.float64", "int", "bool"])
             elif first is not None:
-                found[hole] = self.about(hole, name, first)
-        return re.sub(r"\{(\w+)\}", lambda m: found[m[1]], template)
+                table[hole] = self.about(hole, name, first)
+        return re.sub(r"\{(\w+)\}", lambda m: table[m[1]], template)
 
     # -- lines -----------------------------------------------------------------------------------------------
     def add(self) -> None:

@@ -107,12 +107,12 @@ def _calls(world: World, call: Callable[[Array, int], Any], last: int = len(CALL
         world.change(change)
         x = argument(at) + (step if k == last else 0.0)
         try:
-            found = call(x, n)
+            result = call(x, n)
         except (*REFUSED, tg.errors.PerformanceWarning):
             raise
         except CAUGHT as error:
-            found = _raised(error)
-        yield found, seen(x), world.state()
+            result = _raised(error)
+        yield result, seen(x), world.state()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,23 +146,23 @@ class _Plain:
         first = self.calls[0][0]
         if isinstance(first, Caught) and first.name in ("AttributeError", "TypeError"):
             raise Invalid("does not run")
-        for found, _, _ in self.calls:
-            if not isinstance(found, Caught):
-                arrays = [a[-1] for a in found[2][0][2]]
+        for result, _, _ in self.calls:
+            if not isinstance(result, Caught):
+                arrays = [a[-1] for a in result[2][0][2]]
                 if not all(isinstance(a, np.ndarray | float) and _good(a) for a in arrays):
                     raise Invalid("no small numbers")
 
     def loss(self, last: int, step: Array) -> float:
         world = self.new()
-        *_, (found, _, _) = _calls(world, lambda x, n: world.loss(x, n)[0], last, step)
-        if isinstance(found, Caught):
+        *_, (result, _, _) = _calls(world, lambda x, n: world.loss(x, n)[0], last, step)
+        if isinstance(result, Caught):
             raise Invalid("raised")
-        return float(found)
+        return float(result)
 
     @functools.cached_property
-    def slopes(self) -> dict[int, float]:
+    def derivatives(self) -> dict[int, float]:
         """By the calls, the derivatives along a direction; those next to a kink are left out."""
-        found = {}
+        table = {}
         for k in COMPARED:
             if isinstance(self.calls[k][0], Caught):
                 continue
@@ -171,14 +171,14 @@ class _Plain:
                 up, here, down, far, near = (self.loss(k, s * STEP * direction) for s in (1, 0, -1, 100, -100))
                 right, left, both, wide = (up - here), (here - down), (up - down) / 2, (far - near) / 200
                 if max(abs(right - left), abs(both - wide)) < 1e-3 * STEP * (1 + abs(both) / STEP + abs(here)):
-                    found[k] = both / STEP
-        return found
+                    table[k] = both / STEP
+        return table
 
     @functools.cached_property
     def curvatures(self) -> dict[int, float]:
         """By the calls, the second derivatives along a direction."""
-        found = {}
-        for k in self.slopes:
+        table = {}
+        for k in self.derivatives:
             with contextlib.suppress(Invalid):
                 direction = 1e-3 * np.cos(np.arange(3.0) + k)
                 at = [self.loss(k, s * direction) for s in (-2, -1, -0.5, 0, 0.5, 1, 2)]
@@ -186,8 +186,8 @@ class _Plain:
                     (at[3 - s] - 2 * at[3] + at[3 + s]) / (w * 1e-3) ** 2 for s, w in ((3, 2), (2, 1), (1, 0.5))
                 )
                 if max(abs(wide - both), abs(near - both)) < 1e-3 * (1 + abs(both)):
-                    found[k] = both
-        return found
+                    table[k] = both
+        return table
 
 
 def _swapped(found: Any) -> Any:
@@ -202,8 +202,8 @@ def _derivative(world: World, transform: str) -> Callable[[Array, int], Any]:
         def forward(x: Array, n: int) -> Any:
             k = forward.calls  # type: ignore[attr-defined]
             forward.calls += 1  # type: ignore[attr-defined]
-            _, slope, rest = tg.jvp(lambda x: world.loss(x, n), (x,), (np.cos(np.arange(3.0) + k),), has_aux=True)
-            return seen(rest), float(slope)
+            _, derivative, rest = tg.jvp(lambda x: world.loss(x, n), (x,), (np.cos(np.arange(3.0) + k),), has_aux=True)
+            return seen(rest), float(derivative)
 
         forward.calls = 0  # type: ignore[attr-defined]
         return forward
@@ -230,19 +230,19 @@ def _derivative(world: World, transform: str) -> Callable[[Array, int], Any]:
 
 def _compare(plain: _Plain, what: str, found: Iterator[Any], counts: Counter[str]) -> None:
     for k, (wanted, (got, *effects)) in enumerate(zip(plain.calls, found)):
-        slope = None
+        derivative = None
         if isinstance(got, tuple) and len(got) == 2:
-            got, slope = got
+            got, derivative = got
         tell_apart(*[[x.name, x.args] if isinstance(x, Caught) else x for x in (wanted[0], got)],
                    f"{what}, call {k}: result")  # fmt: skip
         tell_apart(list(wanted[1:]), effects, f"{what}, call {k}: effects")
-        if slope is not None:
-            wanted_slopes, close = (plain.slopes, 2e-5) if what != "second" else (plain.curvatures, 3e-3)
-            along = slope if np.ndim(slope) == 0 else float(np.sum(slope * np.cos(np.arange(3.0) + k)))
-            if k in wanted_slopes:
+        if derivative is not None:
+            wanted_derivatives, close = (plain.derivatives, 2e-5) if what != "second" else (plain.curvatures, 3e-3)
+            along = derivative if np.ndim(derivative) == 0 else float(np.sum(derivative * np.cos(np.arange(3.0) + k)))
+            if k in wanted_derivatives:
                 counts[f"{what}: derivatives compared"] += 1
-                if not abs(along - wanted_slopes[k]) <= close * (1 + abs(wanted_slopes[k])):
-                    raise Different(f"{what}, call {k}: derivative {along!r} instead of {wanted_slopes[k]!r}")
+                if not abs(along - wanted_derivatives[k]) <= close * (1 + abs(wanted_derivatives[k])):
+                    raise Different(f"{what}, call {k}: derivative {along!r} instead of {wanted_derivatives[k]!r}")
 
 
 def check(program: Program, compiled: bool = False, counts: Counter[str] | None = None) -> None:

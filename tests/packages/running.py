@@ -34,9 +34,9 @@ import autograd
 
 def folder() -> Path:
     """Where all this is kept between runs."""
-    found = Path(tempfile.gettempdir()) / f"tracegrad-packages-{getpass.getuser()}"
-    found.mkdir(exist_ok=True)
-    return found
+    result = Path(tempfile.gettempdir()) / f"tracegrad-packages-{getpass.getuser()}"
+    result.mkdir(exist_ok=True)
+    return result
 
 
 def _python() -> Path:
@@ -67,9 +67,9 @@ def installed(package: Package) -> str:
     wanted = f"{package.name}=={package.version}"
     for names in ([wanted], package.needs):
         if names:
-            made = _called(_python(), "-m", "pip", "install", "-q", *names, check=False)
-            if made.returncode and names == [wanted]:
-                return made.stderr.strip().splitlines()[-1]
+            result = _called(_python(), "-m", "pip", "install", "-q", *names, check=False)
+            if result.returncode and names == [wanted]:
+                return result.stderr.strip().splitlines()[-1]
     return _fetched(package, wanted, done)
 
 
@@ -77,23 +77,23 @@ def _fetched(package: Package, wanted: str, done: Path) -> str:
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch)
         if package.source == "installed":
-            found = next((folder() / "venv").glob(f"lib/*/site-packages/{package.tests}"))
+            result = next((folder() / "venv").glob(f"lib/*/site-packages/{package.tests}"))
         elif package.source == "programs":
-            found = HERE / "programs" / package.tests
+            result = HERE / "programs" / package.tests
         else:
             options = ("--no-deps", "--no-binary", package.name, "-d", place)
-            made = _called(_python(), "-m", "pip", "download", "-q", *options, wanted, check=False)
-            if made.returncode:
-                return made.stderr.strip().splitlines()[-1]
+            output = _called(_python(), "-m", "pip", "download", "-q", *options, wanted, check=False)
+            if output.returncode:
+                return output.stderr.strip().splitlines()[-1]
             with tarfile.open(next(place.glob("*.tar.gz"))) as archive:
                 archive.extractall(place, filter="data")
-            found = next(place.glob(f"*/{package.tests}"))
+            result = next(place.glob(f"*/{package.tests}"))
         # The tests alone: beside them, the sources would take the place of what is installed.
-        if found.is_dir():
-            shutil.copytree(found, done / found.name)
+        if result.is_dir():
+            shutil.copytree(result, done / result.name)
         else:
             done.mkdir(parents=True)
-            shutil.copy(found, done / f"test_{found.name}")
+            shutil.copy(result, done / f"test_{result.name}")
             shutil.copy(HERE / "programs" / "gradients.py", done)
     return ""
 

@@ -7,10 +7,10 @@ FORWARD = ("torch.sqrt(x)", "a / b", "Broken.apply")
 
 def told(fn, first):
     """The error of `fn`, and which warnings came before it."""
-    with warnings.catch_warnings(record=True) as given:
+    with warnings.catch_warnings(record=True) as args:
         warnings.simplefilter("always")
         error(fn, first=first)
-    for each in given:
+    for each in args:
         text = str(each.message)
         print(each.category.__name__, text[:44].strip())
         print([line.strip() for line in text.splitlines() if any(code in line for code in FORWARD)])

@@ -55,12 +55,12 @@ def sections(script: Path) -> list[Section]:
     """The sections of a script, in order."""
     lines = script.read_text(encoding="utf-8").splitlines()
     starts = [n for n, line in enumerate(lines) if line.startswith(HEADING)]
-    found = []
+    results = []
     for start, end in zip(starts, [*starts[1:], len(lines)]):
         blank = [""] * (start - starts[0])
         source = "\n".join([*lines[: starts[0]], *blank, *lines[start:end], ""])
-        found.append(Section(script, lines[start].removeprefix(HEADING), source))
-    return found
+        results.append(Section(script, lines[start].removeprefix(HEADING), source))
+    return results
 
 
 _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
@@ -114,12 +114,12 @@ class Player:
 
     def warned(self, fn: Callable[[], object], first: str = "") -> Any:
         """Call `fn`, print the warnings it gives, or that it gives none, and return its result."""
-        with warnings.catch_warnings(record=True) as given:
+        with warnings.catch_warnings(record=True) as args:
             warnings.simplefilter("always")
             result = fn()
-        for each in given:
+        for each in args:
             self.say(_described(each.category, str(each.message), first))
-        if not given:
+        if not args:
             self.say("no warning")
         return result
 
@@ -150,13 +150,13 @@ def play(section: Section, library: ModuleType) -> list[Line]:
 
 def transcript(script: Path) -> dict[str, list[str]]:
     """What each section of a script printed under PyTorch, by its title."""
-    found: dict[str, list[str]] = {}
+    table: dict[str, list[str]] = {}
     for line in script.with_suffix(".txt").read_text(encoding="utf-8").splitlines():
         if line.startswith(HEADING):
-            found[line.removeprefix(HEADING)] = []
+            table[line.removeprefix(HEADING)] = []
         else:
-            list(found.values())[-1].append(line)
-    return found
+            list(table.values())[-1].append(line)
+    return table
 
 
 def differences(section: Section, expected: list[str], got: list[Line]) -> str:

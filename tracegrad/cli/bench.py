@@ -1,6 +1,6 @@
-"""`bench`: how fast gradients are here, compiled and eager, beside the plain NumPy function, in some seconds.
+"""Command `bench`: speed of gradients on this machine, compiled, eager, and of the plain NumPy function.
 
-Before anything is timed, gradients are compared with differences of the function, and eager with compiled ones.
+Before any timing, gradients are compared with finite differences, and eager gradients with compiled ones.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ __all__ = ["add_to"]
 
 def add_to(commands: Any) -> None:
     """Add the command to the parser."""
-    made = commands.add_parser("bench", help="compiled code, eager mode and NumPy on this machine, in some seconds")
-    made.add_argument("--seconds", type=float, default=0.3, help="for each number (0.3)")
-    made.set_defaults(run=_bench)
+    result = commands.add_parser("bench", help="compiled code, eager mode and NumPy on this machine, in some seconds")
+    result.add_argument("--seconds", type=float, default=0.3, help="for each number (0.3)")
+    result.set_defaults(run=_bench)
 
 
 class Workload(NamedTuple):
@@ -110,10 +110,10 @@ def _row(workload: Workload, seconds: float) -> tuple[str, ...]:
 
 
 def _check(workload: Workload, result: Any) -> None:
-    """Compare the slope along a direction with a difference of NumPy's values, and eager results with compiled ones."""
+    """Compare the derivative along a direction with a finite difference, and eager results with compiled ones."""
     name, function, (x, *others) = workload
     leaves, structure = tree.flatten(x)
-    slopes = tree.leaves(result[1])
+    derivatives = tree.leaves(result[1])
     rng = np.random.default_rng(1)
     along = [rng.standard_normal(leaf.shape) for leaf in leaves]
     step = 1e-6
@@ -121,22 +121,24 @@ def _check(workload: Workload, result: Any) -> None:
     def moved(by: float) -> Any:
         return function(tree.unflatten(structure, [leaf + by * way for leaf, way in zip(leaves, along)]), *others)
 
-    slope = sum(float(np.sum(a * b)) for a, b in zip(slopes, along))
+    derivative = sum(float(np.sum(a * b)) for a, b in zip(derivatives, along))
     difference = float(moved(step) - moved(-step)) / (2 * step)
     with disable_jit():
         eager = api.value_and_grad(function)(x, *others)
-    scale = sum(float(np.linalg.norm(a) * np.linalg.norm(b)) for a, b in zip(slopes, along)) + abs(float(result[0]))
-    if abs(slope - difference) > 1e-5 * scale or not np.isclose(float(eager[0]), float(result[0]), rtol=1e-9):
-        raise AssertionError(f"{name}: a slope of {slope}, but {difference} by differences; please report this")
+    scale = sum(float(np.linalg.norm(a) * np.linalg.norm(b)) for a, b in zip(derivatives, along)) + abs(
+        float(result[0])
+    )
+    if abs(derivative - difference) > 1e-5 * scale or not np.isclose(float(eager[0]), float(result[0]), rtol=1e-9):
+        raise AssertionError(f"{name}: a slope of {derivative}, but {difference} by differences; please report this")
 
 
 def _median(run: Callable[[], Any], seconds: float) -> float:
     run()
     run()
-    found: list[float] = []
+    results: list[float] = []
     end = time.perf_counter() + seconds
-    while len(found) < 3 or (time.perf_counter() < end and len(found) < 100_000):
+    while len(results) < 3 or (time.perf_counter() < end and len(results) < 100_000):
         start = time.perf_counter()
         run()
-        found.append(time.perf_counter() - start)
-    return float(np.median(found))
+        results.append(time.perf_counter() - start)
+    return float(np.median(results))

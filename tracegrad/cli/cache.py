@@ -1,4 +1,4 @@
-"""`cache`: what is in the disk cache, whether it is sound, and how to empty it."""
+"""Command `cache`: list the disk cache, check it, and empty it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _NEWEST = 20
 
 def add_to(commands: Any) -> None:
     """Add the command to the parser."""
-    made = commands.add_parser("cache", help="the disk cache: ls, verify, clear")
-    actions = made.add_subparsers(title="actions", required=True, metavar="ACTION")
+    result = commands.add_parser("cache", help="the disk cache: ls, verify, clear")
+    actions = result.add_subparsers(title="actions", required=True, metavar="ACTION")
     ls = actions.add_parser("ls", help="what is in it")
     ls.add_argument("--all", action="store_true", help=f"every file, not only the newest {_NEWEST}")
     ls.set_defaults(run=_ls)
@@ -55,7 +55,7 @@ def _summary(folder: str | None, entries: list[Entry]) -> str:
 
 
 def _age(changed: float) -> str:
-    """How long ago that was, in one unit.
+    """Format the time since then, in one unit.
 
     >>> _age(time.time() - 125), _age(time.time() - 3 * 86400)
     ('2 min', '3 d')

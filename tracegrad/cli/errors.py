@@ -1,4 +1,4 @@
-"""What the commands share: how lines come, and how a command says that it cannot be meant."""
+"""Errors of the commands: the type of their output lines, and the exception for an invalid command."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ Lines = Generator[str, None, int]
 
 
 class UsageError(Exception):
-    """A command that cannot be meant; its text says what to do."""
+    """Invalid command; the text says what to do."""

@@ -1,8 +1,8 @@
-"""`explain` and `profile` of a function that is named: `module:function`, or `file.py:function`.
+"""Commands `explain` and `profile` of a named function: `module:function`, or `file.py:function`.
 
-Its arguments are written as in Python, with `f64[100,3]` for an array of random numbers of that shape, `i64[10]` for
-one of zeros: `"f64[100,3]" 0.5 "{'w': f64[3]}" rate=0.1`. Or `--args-from module:name` names them: a tuple of
-arguments, or a function that gives it.
+Arguments are written as in Python, with `f64[100,3]` for a random array of that shape, and `i64[10]` for an array of
+zeros: `"f64[100,3]" 0.5 "{'w': f64[3]}" rate=0.1`. Or `--args-from module:name` names the arguments: a tuple, or a
+function that returns a tuple.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def add_to(commands: Any) -> None:
 
 
 def _parser(commands: Any, name: str, told: str) -> argparse.ArgumentParser:
-    made: argparse.ArgumentParser = commands.add_parser(name, help=told, description=__doc__)
-    made.formatter_class = argparse.RawDescriptionHelpFormatter
-    made.add_argument("target", help="module:function, or file.py:function")
-    made.add_argument("values", nargs="*", metavar="ARG", help="an argument: f64[100,3], 0.5, name=value, ...")
-    made.add_argument("--args", nargs="+", default=[], metavar="ARG", help="more arguments")
-    made.add_argument("--args-from", metavar="TARGET", help="module:name of a tuple of arguments, or what gives it")
-    made.add_argument("--transform", choices=_TRANSFORMS, default="trace", help="of what (the function as it is)")
-    return made
+    result: argparse.ArgumentParser = commands.add_parser(name, help=told, description=__doc__)
+    result.formatter_class = argparse.RawDescriptionHelpFormatter
+    result.add_argument("target", help="module:function, or file.py:function")
+    result.add_argument("values", nargs="*", metavar="ARG", help="an argument: f64[100,3], 0.5, name=value, ...")
+    result.add_argument("--args", nargs="+", default=[], metavar="ARG", help="more arguments")
+    result.add_argument("--args-from", metavar="TARGET", help="module:name of a tuple of arguments, or what gives it")
+    result.add_argument("--transform", choices=_TRANSFORMS, default="trace", help="of what (the function as it is)")
+    return result
 
 
 def _explain(given: argparse.Namespace) -> Lines:
@@ -61,16 +61,16 @@ def _explain(given: argparse.Namespace) -> Lines:
 
 def _profile(given: argparse.Namespace) -> Lines:
     function, args, kwargs = _call(given)
-    made = profile(function, args, kwargs, given.seconds)
+    result = profile(function, args, kwargs, given.seconds)
     if given.svg:
         with open(given.svg, "w", encoding="utf-8") as file:
-            file.write(made._repr_svg_())
-    yield from str(made).splitlines()
+            file.write(result._repr_svg_())
+    yield from str(result).splitlines()
     return 0
 
 
 def _call(given: argparse.Namespace) -> tuple[Traced[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """The traced function, and what it is called with."""
+    """Return the traced function, and its arguments."""
     function = found(given.target)
     if not callable(function):
         raise UsageError(f"{given.target} is no function, but {type(function).__name__}")
@@ -91,13 +91,13 @@ def _call(given: argparse.Namespace) -> tuple[Traced[..., Any], tuple[Any, ...],
 
 
 def _arguments(target: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    given = found(target)
-    given = given() if callable(given) else given
-    return (given, {}) if isinstance(given, tuple) else ((given,), {})
+    args = found(target)
+    args = args() if callable(args) else args
+    return (args, {}) if isinstance(args, tuple) else ((args,), {})
 
 
 def found(target: str) -> Any:
-    """What `module:name` or `file.py:name` names; the name may have dots.
+    """Return the object that `module:name` or `file.py:name` names; the name may have dots.
 
     >>> found("math:pi"), found("numpy:linalg.norm").__name__
     (3.141592653589793, 'norm')
@@ -140,7 +140,7 @@ def _from_file(path: str) -> Any:
 
 
 def argument(text: str) -> tuple[str, Any]:
-    """An argument as it is written: its name, "" if it has none, and its value.
+    """Parse an argument: return its name, "" if it has none, and its value.
 
     >>> name, value = argument("x=f32[2,3]")
     >>> name, value.shape, value.dtype

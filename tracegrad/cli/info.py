@@ -1,4 +1,4 @@
-"""`info`: what runs here, and on what; the first thing to send with a report of a problem."""
+"""Command `info`: versions and hardware, for bug reports."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _FEATURES = ("avx", "avx2", "fma", "avx512f", "avx512dq", "avx512vl", "avx512bw"
 
 def add_to(commands: Any) -> None:
     """Add the command to the parser."""
-    made = commands.add_parser("info", help="versions, the CPU, BLAS, threads, the cache")
-    made.add_argument("--measure", action="store_true", help="measure the bandwidth of memory and the peak, for 1 s")
-    made.set_defaults(run=_info)
+    result = commands.add_parser("info", help="versions, the CPU, BLAS, threads, the cache")
+    result.add_argument("--measure", action="store_true", help="measure the bandwidth of memory and the peak, for 1 s")
+    result.set_defaults(run=_info)
 
 
 def _info(given: argparse.Namespace) -> Lines:

@@ -1,1 +1,1 @@
-"""From a graph to LLVM IR: schedule, loops, scalar and vector code, the entry point."""
+"""Compile a graph to LLVM IR: lowering, loop IR, plan, kernels, libraries, program, entry point."""

@@ -1,1 +1,1 @@
-"""Other libraries' names for what tracegrad does, so that code written for them runs as it is."""
+"""Compatibility layers: names of other libraries, so that code written for them runs unchanged."""

@@ -1,4 +1,4 @@
-"""Tensors for einops: with this module imported, `einops.rearrange`, `reduce`, `repeat`, `einsum`, `pack` take them.
+"""Backend for einops: after this import, `rearrange`, `reduce`, `repeat`, `einsum` and `pack` take Tensors.
 
 >>> import tracegrad.compat.einops  # doctest: +SKIP
 >>> einops.rearrange(x, "b (h w) -> b h w", h=2)  # doctest: +SKIP
@@ -20,7 +20,7 @@ __all__ = ["TensorBackend"]
 
 
 class TensorBackend(AbstractBackend):  # type: ignore[misc, unused-ignore]
-    """What einops asks of Tensors. It finds this class by itself, as a subclass of its own."""
+    """Backend of einops for Tensors; einops finds this class as a subclass of its own."""
 
     framework_name = "tracegrad"
 
@@ -29,23 +29,23 @@ class TensorBackend(AbstractBackend):  # type: ignore[misc, unused-ignore]
         return isinstance(tensor, Tensor)
 
     def from_numpy(self, x: Any) -> Any:
-        """A Tensor with the values of an ndarray."""
+        """Return a Tensor with the values of an ndarray."""
         return NAMES["tensor"](x)
 
     def to_numpy(self, x: Any) -> Any:
-        """The values as an ndarray."""
+        """Return the values as an ndarray."""
         return x.detach().numpy()
 
     def arange(self, start: int, stop: int) -> Any:
-        """The integers from `start` to `stop`."""
+        """Return the integers from `start` to `stop`."""
         return NAMES["arange"](start, stop)
 
     def transpose(self, x: Any, axes: Any) -> Any:
-        """The dimensions in another order."""
+        """Permute the dimensions."""
         return x.permute(axes)
 
     def reduce(self, x: Any, operation: str, axes: Any) -> Any:
-        """The sum, product, mean or extremum over some dimensions, or whether any or all there are true."""
+        """Reduce some dimensions by sum, product, mean, extremum, any or all."""
         if operation in ("min", "max"):
             return getattr(x, f"a{operation}")(dim=axes)
         if operation in ("sum", "mean"):
@@ -59,7 +59,7 @@ class TensorBackend(AbstractBackend):  # type: ignore[misc, unused-ignore]
         return NAMES["stack"](tuple(tensors))
 
     def add_axis(self, x: Any, new_position: int) -> Any:
-        """A new dimension of size 1."""
+        """Return a new dimension of size 1."""
         return x.unsqueeze(new_position)
 
     def add_axes(self, x: Any, n_axes: int, pos2len: dict[int, int]) -> Any:
@@ -71,7 +71,7 @@ class TensorBackend(AbstractBackend):  # type: ignore[misc, unused-ignore]
         return x.expand(*sizes)
 
     def tile(self, x: Any, repeats: Any) -> Any:
-        """The values, repeated along each dimension."""
+        """Repeat the values along each dimension."""
         return x.repeat(*repeats)
 
     def concat(self, tensors: Any, axis: int) -> Any:
@@ -83,5 +83,5 @@ class TensorBackend(AbstractBackend):  # type: ignore[misc, unused-ignore]
         return bool(x.dtype.kind == "f")
 
     def einsum(self, pattern: str, *x: Any) -> Any:
-        """The sum of products."""
+        """Sum products."""
         return NAMES["einsum"](pattern, *x)

@@ -1,4 +1,4 @@
-"""`associative_scan`: running combinations by a function that may group them as it likes, in logarithmic depth."""
+"""Parallel prefix scan, `associative_scan`: running combinations in logarithmic depth."""
 
 from __future__ import annotations
 
@@ -19,17 +19,44 @@ Combine = Callable[[list[Any], list[Any]], list[Any]]
 
 
 def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
-    """For each position along `axis` the combination of all elements up to it: `fn(fn(x0, x1), x2)` and so on.
+    """Compute all prefix combinations along `axis`: `x0`, `fn(x0, x1)`, `fn(fn(x0, x1), x2)`, and so on.
 
-    `fn` must be associative and work on whole arrays: it gets two pytrees like `elems`, of corresponding elements, and
-    returns one. It is called some 2 log2(n) times for n elements. `reverse` combines from the end. TypeError if `fn` is
-    not callable, `ShapeError` if the arrays have different lengths along `axis`.
+    Parameters
+    ----------
+    fn : callable
+        Associative function of two pytrees like `elems`, with arrays of corresponding elements, to one such pytree.
+    elems : pytree of arrays
+        Arrays of equal length along `axis`.
+    reverse : bool
+        Whether to combine from the end.
+    axis : int
+        Axis to scan.
 
+    Returns
+    -------
+    pytree of arrays
+        The structure and shapes of `elems`.
+
+    Raises
+    ------
+    TypeError
+        If `fn` is not callable.
+    ShapeError
+        If the arrays have different lengths along `axis`.
+
+    Notes
+    -----
+    `fn` is called about 2 log2(n) times for n elements.
+
+    References
+    ----------
+    G. Blelloch, "Prefix sums and their applications" (1990).
+
+    Examples
+    --------
     >>> import numpy as np
     >>> print(associative_scan(np.multiply, np.array([1.0, 2.0, 3.0, 4.0])))
     [ 1.  2.  6. 24.]
-
-    G. Blelloch, "Prefix sums and their applications" (1990).
     """
     if not callable(fn):
         raise TypeError(located("associative_scan: fn must be a function of two arguments"))
@@ -46,12 +73,12 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
         return tree.leaves(called(tree.unflatten(structure, x), tree.unflatten(structure, y)))
 
     arrays = [x if isinstance(x, Carrier) else np.asarray(x) for x in leaves]
-    found = _scanned(combine, [flip(x, axes=(at,)) for x in arrays] if reverse else arrays, at)
-    return tree.unflatten(structure, [flip(x, axes=(at,)) for x in found] if reverse else found)
+    result = _scanned(combine, [flip(x, axes=(at,)) for x in arrays] if reverse else arrays, at)
+    return tree.unflatten(structure, [flip(x, axes=(at,)) for x in result] if reverse else result)
 
 
 def _scanned(combine: Combine, xs: list[Any], axis: int) -> list[Any]:
-    """Pairs are combined first, then what is known of every second element tells the others."""
+    """Combine pairs first; the results for every second element then give the others."""
     n = xs[0].shape[axis]
     if n < 2:
         return xs
@@ -68,7 +95,7 @@ def _part(xs: list[Any], axis: int, start: int, stop: int, step: int = 1) -> lis
 
 
 def _interleaved(x: Any, y: Any, axis: int) -> Any:
-    """The elements of x and y in turns along `axis`; x may have one more."""
+    """Interleave the elements of x and y along `axis`; x may have one more."""
     n, m = x.shape[axis], y.shape[axis]
     (front,) = _part([x], axis, 0, m)
     shape = (*x.shape[:axis], 2 * m, *x.shape[axis + 1 :])

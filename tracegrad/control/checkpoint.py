@@ -1,9 +1,9 @@
-"""Checkpoints: functions whose backward pass computes their values again instead of keeping them.
+"""Checkpoint functions: recompute their values in the backward pass instead of saving them (rematerialization).
 
-In a graph a checkpoint is a node with a region. Going forward it is as if the region stood there itself (`inlined`).
-Its derivative is a checkpoint that is not: it takes the operands, what the policy lets keep, and the cotangents, and
-computes everything else again. It is a step of its own in the program, so what it computes is not merged with what was
-computed before, and its memory is free once it is done.
+In a graph a checkpoint is a node with a region. In the forward pass its region is inlined (`inlined`). Its derivative
+is a checkpoint that is not inlined: it takes the operands, the values that the policy saves and the cotangents, and
+recomputes all other values. It is a separate step of the program, so its computation is not merged with the forward
+computation, and its memory is free after it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies", "remat"]
 # -- the ops -----------------------------------------------------------------------------------------------------------
 @primitive(Run(), on_complex=AS_WRITTEN)
 def remat(*operands: Any, body: Graph, policy: tuple[str, ...], inlined: bool) -> Any:
-    """The outputs of `body`, whose derivative computes its values again, but for those that the policy lets keep."""
+    """Compute the outputs of `body`; its derivative recomputes its values, except the ones saved by the policy."""
     return tuple(run_region(body, operands))
 
 
@@ -53,19 +53,21 @@ def _(*operands: Aval, body: Graph, policy: tuple[str, ...], inlined: bool) -> S
 def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, body: Graph, policy: tuple[str, ...],
       inlined: bool) -> list[Any]:  # fmt: skip
     seeded = [k for k, ct in enumerate(cts) if ct is not None]
-    both, found = joint(body, wanted, seeded)
+    both, result = joint(body, wanted, seeded)
     arguments, results = both.inputs[: len(operands)], both.outputs[len(ans) :]
     early = sliced(arguments, both.nodes, _early(both, arguments))
-    kept = [x for x in early.nodes if _is_kept(x, policy)]
-    backward, values = between(both, [*arguments, *kept], both.inputs[len(operands) :], results)
-    known = dict(zip(arguments, operands)) | dict(zip(kept, run_region(sliced(arguments, both.nodes, kept), operands)))
-    given = [*(known[x] for x in values), *(cts[k] for k in seeded)]
-    pulled = dict(zip(found, remat(*given, body=backward, policy=(), inlined=False) if found else ()))
+    saved = [x for x in early.nodes if _is_kept(x, policy)]
+    backward, values = between(both, [*arguments, *saved], both.inputs[len(operands) :], results)
+    known = dict(zip(arguments, operands)) | dict(
+        zip(saved, run_region(sliced(arguments, both.nodes, saved), operands))
+    )
+    args = [*(known[x] for x in values), *(cts[k] for k in seeded)]
+    pulled = dict(zip(result, remat(*args, body=backward, policy=(), inlined=False) if result else ()))
     return [pulled.get(i) for i in wanted]
 
 
 def _early(graph: Graph, arguments: Sequence[Node]) -> list[Node]:
-    """What is computed from the arguments alone."""
+    """The nodes computed from the arguments alone."""
     late = set(graph.inputs).difference(arguments)
     for node in graph.nodes:
         if not late.isdisjoint(node.operands):
@@ -82,10 +84,10 @@ def _is_kept(node: Node, policy: Sequence[str]) -> bool:
 @remat.def_jvp
 def _(tangents: Sequence[Any], ans: Any, *operands: Any, body: Graph, policy: tuple[str, ...],
       inlined: bool) -> tuple[Any, ...]:  # fmt: skip
-    both, found = pushed(body, [i for i, t in enumerate(tangents) if t is not None])
-    given = [*operands, *(t for t in tangents if t is not None)]
-    results = remat(*given, body=both, policy=policy, inlined=inlined)
-    ts = dict(zip(found, results[len(ans) :]))
+    both, result = pushed(body, [i for i, t in enumerate(tangents) if t is not None])
+    args = [*operands, *(t for t in tangents if t is not None)]
+    results = remat(*args, body=both, policy=policy, inlined=inlined)
+    ts = dict(zip(result, results[len(ans) :]))
     return tuple([ts.get(k) for k in range(len(ans))])
 
 
@@ -107,7 +109,7 @@ def _() -> Any:
 
 @primitive(Identity())
 def checkpoint_value(x: Any, *, name: str) -> Any:
-    """`x`, under a name that policies of checkpoints know."""
+    """`x`, with a name for checkpoint policies."""
     return np.array(x)
 
 
@@ -131,7 +133,17 @@ def _() -> Any:
 
 # -- what users call ---------------------------------------------------------------------------------------------------
 class checkpoint_policies:
-    """What a checkpoint may keep for its backward pass, beside the arguments of the function."""
+    """Policies of `checkpoint`: the values saved for the backward pass, together with the arguments of the function.
+
+    Attributes
+    ----------
+    nothing_saveable
+        Save no intermediate value.
+    dots_saveable
+        Save the results of matrix products.
+    everything_saveable
+        Save all intermediate values.
+    """
 
     nothing_saveable: tuple[str, ...] = ()
     dots_saveable: tuple[str, ...] = ("contractions",)
@@ -139,22 +151,54 @@ class checkpoint_policies:
 
     @staticmethod
     def save_only_these_names(*names: str) -> tuple[str, ...]:
-        """The values that `checkpoint_name` has given one of these names."""
+        """Return the policy that saves the values named by `checkpoint_name` with one of these names."""
         return ("named", *names)
 
 
 def checkpoint_name(x: Any, name: str) -> Any:
-    """The array or pytree `x`, under a name for `checkpoint_policies.save_only_these_names`."""
+    """Name an array or pytree for `checkpoint_policies.save_only_these_names`.
+
+    Parameters
+    ----------
+    x : pytree of arrays
+        Values to name.
+    name : str
+        Name that policies know.
+
+    Returns
+    -------
+    pytree of arrays
+        `x`, unchanged.
+    """
     return tree.map(lambda leaf: checkpoint_value(leaf, name=name) if current_trace() else leaf, x)
 
 
 def checkpoint(fun: Callable[..., Any], *, policy: tuple[str, ...] | None = None) -> Callable[..., Any]:
-    """`fun`, whose derivative in compiled functions computes its values again instead of keeping them.
+    """Rematerialize a function: its derivative in compiled functions recomputes its values instead of saving them.
 
-    This takes less memory and more time. `policy`, one of `checkpoint_policies`, says what is kept all the same: by
-    default nothing. Values and derivatives are those of `fun`; arguments and results are pytrees of arrays. Outside of
-    traced functions it calls `fun`.
+    Parameters
+    ----------
+    fun : callable
+        Function of pytrees of arrays to a pytree of arrays.
+    policy : optional
+        One of `checkpoint_policies`: the values that are saved nevertheless. Default: none.
 
+    Returns
+    -------
+    callable
+        Function with the values and derivatives of `fun`.
+
+    Raises
+    ------
+    TypeError
+        If `fun` is not callable, or `policy` is not one of `checkpoint_policies`.
+
+    Notes
+    -----
+    The backward pass takes less memory and more time. Outside traced functions, the result calls `fun`.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> import tracegrad as tg
     >>> layer = tg.checkpoint(lambda x: np.sin(np.sin(x)))
@@ -176,10 +220,10 @@ def checkpoint(fun: Callable[..., Any], *, policy: tuple[str, ...] | None = None
             positional, keywords = given
             return inlined(fun)(*positional, **keywords)
 
-        made = recorded(flat, (tree.unflatten(structure, leaves),), f"a checkpointed function ({describe(fun).name})")
-        given = [operand(x, a) for x, a in zip(leaves, made.region.graph.avals)]
-        graph = made.region.graph
-        results = remat(*given, *made.region.captured, body=graph, policy=policy or (), inlined=True)
-        return made.results(results)[0]
+        result = recorded(flat, (tree.unflatten(structure, leaves),), f"a checkpointed function ({describe(fun).name})")
+        given = [operand(x, a) for x, a in zip(leaves, result.region.graph.avals)]
+        graph = result.region.graph
+        results = remat(*given, *result.region.captured, body=graph, policy=policy or (), inlined=True)
+        return result.results(results)[0]
 
     return call

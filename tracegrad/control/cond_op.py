@@ -1,4 +1,4 @@
-"""`cond`: one of several regions, chosen by an index."""
+"""The op `cond`: run one of several regions, chosen by an index."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ __all__ = ["cond"]
 
 @primitive(Branch(), on_complex=AS_WRITTEN)
 def cond(*operands: Any, branches: tuple[Graph, ...]) -> Any:
-    """The outputs of the branch that the first operand names, for the others; a number out of range means the nearest.
+    """The outputs of the branch that the first operand selects, applied to the others; an index out of range is
+    clamped.
 
     Only that branch runs.
     """
@@ -49,20 +50,20 @@ def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, bra
     seeded = [k for k, ct in enumerate(cts) if ct is not None]
     wrt = [i - 1 for i in wanted if i and aval_of(operands[i]).is_inexact]
     passes = [joint(branch, wrt, seeded) for branch in branches]
-    found = sorted({i for _, reached in passes for i in reached})
-    if not found:
+    matches = sorted({i for _, reached in passes for i in reached})
+    if not matches:
         return [None for _ in wanted]
 
     def backwards(both: Graph, reached: Sequence[int]) -> Graph:
         def fn(*args: Any) -> list[Any]:
             pulled = dict(zip(reached, run_region(both, args)[len(ans) :]))
-            return [pulled[i] if i in pulled else zeros_like(args[i]) for i in found]
+            return [pulled[i] if i in pulled else zeros_like(args[i]) for i in matches]
 
         return build(fn, both.avals)
 
-    given = [*operands, *(cts[k] for k in seeded)]
-    results = cond(*given, branches=tuple([backwards(*each) for each in passes]))
-    pulled = {i + 1: ct for i, ct in zip(found, results)}
+    inputs = [*operands, *(cts[k] for k in seeded)]
+    results = cond(*inputs, branches=tuple([backwards(*each) for each in passes]))
+    pulled = {i + 1: ct for i, ct in zip(matches, results)}
     return [pulled.get(i) for i in wanted]
 
 
@@ -70,20 +71,20 @@ def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, bra
 def _(tangents: Sequence[Any], ans: Any, *operands: Any, branches: tuple[Graph, ...]) -> tuple[Any, ...]:
     moving = [i - 1 for i, t in enumerate(tangents) if t is not None]
     passes = [pushed(branch, moving) for branch in branches]
-    found = sorted({k for _, reached in passes for k in reached})
-    if not found:
+    matches = sorted({k for _, reached in passes for k in reached})
+    if not matches:
         return tuple([None for _ in ans])
 
     def forwards(both: Graph, reached: Sequence[int]) -> Graph:
         def fn(*args: Any) -> list[Any]:
             out = run_region(both, args)
             ts = dict(zip(reached, out[len(ans) :]))
-            return [ts[k] if k in ts else zeros_like(out[k]) for k in found]
+            return [ts[k] if k in ts else zeros_like(out[k]) for k in matches]
 
         return build(fn, both.avals)
 
-    given = [*operands, *(t for t in tangents if t is not None)]
-    results = dict(zip(found, cond(*given, branches=tuple([forwards(*each) for each in passes]))))
+    inputs = [*operands, *(t for t in tangents if t is not None)]
+    results = dict(zip(matches, cond(*inputs, branches=tuple([forwards(*each) for each in passes]))))
     return tuple([results.get(k) for k in range(len(ans))])
 
 

@@ -1,14 +1,15 @@
-"""Windows of an array that a loop reads, while it writes others of that array: read once, before the loop.
+"""Hoist loop-invariant reads of arrays that the loop updates (loop-invariant code motion).
 
-Elimination takes multiples of row `k` from the rows below it: `A[i] -= A[i, k] * A[k]`, in a loop over `i`. No turn
-writes row `k`, so each reads what was there before the first. Read inside, it would be kept for the derivative in each
-turn, and a turn would have to be careful not to write what it still reads.
+Elimination subtracts multiples of row `k` from the rows below it: `A[i] -= A[i, k] * A[k]`, in a loop over `i`. No
+iteration writes row `k`, so every iteration reads its initial value. A read inside the loop would be saved for the
+derivative in each iteration, and an in-place update would have to respect it.
 
-A window is read before if its place is the same in all turns, and it is known (`tracegrad.control.index_ranges`) to be
-apart from all that any turn writes. A loop of no turn would not have read it, and the place may be anything then: it is
-moved into the array, where it is not known to be in it.
+A window is hoisted if its position is the same in all iterations and it is disjoint from all written windows
+(`tracegrad.control.index_ranges`). A loop of zero iterations would not have read it, and its position may then be
+invalid, so the hoisted window is clamped to the array unless it is known to be inside.
 
-So are small parts of arrays that no turn writes: the derivative of a turn adds to the part then, and not to the array.
+Small parts of arrays that no iteration writes are hoisted too, so that the derivative of an iteration adds to the
+part and not to the whole array.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ SMALL = 2
 
 # -- what is read ----------------------------------------------------------------------------------------------
 class _Loop:
-    """A loop while reads are taken out of it."""
+    """A loop while reads are hoisted out of it."""
 
     def __init__(self, operands: Sequence[Any], body: Graph, carries: int, xs: int, cond: Graph | None):
         self.operands, self.body, self.carries, self.xs = operands, body, carries, xs
-        given = [distances(x) for x in (*operands[:carries], *operands[carries + xs :])]
-        self.known = inside_of(given, operands[carries : carries + xs], body, carries, cond)
+        args = [distances(x) for x in (*operands[:carries], *operands[carries + xs :])]
+        self.known = inside_of(args, operands[carries : carries + xs], body, carries, cond)
         self.consts = dict(zip(body.inputs[carries + xs :], operands[carries + xs :]))
         self.users = body.users()
         self.found: dict[Node, Any] = {}  # what is read, and the value of it outside
@@ -62,7 +63,7 @@ class _Loop:
                     self.found[read] = self._still(read)
 
     def _whole(self, x: Any) -> Node | None:
-        """The array that no turn writes of which a value is a part, at a place that is known; None if it is none."""
+        """The unchanged array from which a value is read at a known position; None if there is none."""
         while x not in self.consts:
             if x.op not in (slice, reshape):
                 return None
@@ -70,7 +71,7 @@ class _Loop:
         return x if isinstance(self.consts[x], Value) else None
 
     def _still(self, x: Node) -> Any:
-        """The value outside of the loop of such a part."""
+        """The hoisted value of this read."""
         if x in self.consts:
             return self.consts[x]
         assert x.op is not None
@@ -94,11 +95,12 @@ class _Loop:
                 self.found[node] = _read(array, starts, sizes, step, reach)
 
     def _is_wanted(self, node: Node) -> bool:
-        """Whether all of a window is read, and not parts of it alone: before the loop, it is an array of its own."""
+        """Whether the whole window is used, and not only parts of it, because the hoisted window is an array of its
+        own."""
         return node.aval.size > 0 and any(x.op not in _PARTS for x in self.users[node])
 
     def _outside(self, x: Any) -> Any:
-        """An integer outside of the loop that is `x` in each turn, computed by what never fails; or None."""
+        """A loop-invariant integer equal to `x` in each iteration, computed by ops that never fail; or None."""
         if is_literal(x) or x in self.consts:
             return x if is_literal(x) else self.consts[x]
         if x.op is full:
@@ -114,21 +116,21 @@ class _Loop:
 
     @property
     def taking(self) -> Graph:
-        """The body with what is read as further inputs."""
+        """The body with the hoisted reads as further inputs."""
         moved = {x: Node(None, (), (), x.aval) for x in self.found}
         inputs, nodes = (*self.body.inputs, *moved.values()), []
         for node in self.body.nodes:
             if node in self.found:
                 continue
             if any(x in moved for x in node.operands):
-                given = tuple([moved.get(x, x) if isinstance(x, Node) else x for x in node.inputs])
-                moved[node] = node = Node(node.op, given, node.params, node.aval, node.location)
+                operands = tuple([moved.get(x, x) if isinstance(x, Node) else x for x in node.inputs])
+                moved[node] = node = Node(node.op, operands, node.params, node.aval, node.location)
             nodes.append(node)
         return Graph(inputs, tuple(nodes), tuple([moved.get(x, x) for x in self.body.outputs]))
 
 
 def moved_into(start: Any, known: Distances, limit: int) -> Any:
-    """The `start` of a window that lies in an array if it is from 0 to `limit`."""
+    """Clamp the `start` of a window to the range from 0 to `limit`."""
     return start if within(known, 0, limit) else minimum(maximum(start, 0), limit)
 
 
@@ -141,8 +143,7 @@ def _read(array: Any, starts: Sequence[Any], sizes: Sequence[int], step: Sequenc
 def read_before(
     operands: Sequence[Any], body: Graph, carries: int, xs: int = 0, cond: Graph | None = None
 ) -> tuple[list[Any], Graph, Graph | None]:
-    """The operands and the regions of a loop that is about to be recorded, with windows that it reads and does not
-    write given to it as further constants."""
+    """The operands and the regions of a new loop, with invariant window reads hoisted into further constants."""
     if not all(isinstance(x, Value) for x in operands):
         return list(operands), body, cond
     loop = _Loop(operands, body, carries, xs, cond)

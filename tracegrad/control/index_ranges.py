@@ -1,10 +1,10 @@
-"""Where the turns of a loop read and write: what is known of integers, whichever turn it is, beside numbers outside.
+"""Analyze affine index ranges of loops, to prove that the windows of different iterations are disjoint.
 
-The counter of `for i in range(k + 1, n)` is at least `k + 1` in each turn, and less than `n`. So a turn that writes row
-`i` does not write row `k`, whatever `k` is. The *distances* of an integer say that: for a number outside of the loop,
-or 0, between which bounds what is to be added to it lies.
+The counter of `for i in range(k + 1, n)` is at least `k + 1` and less than `n`, so an iteration that writes row `i`
+does not write row `k`, whatever `k` is. The *distances* of an integer express this: for each loop-invariant number, and
+for 0, the bounds of the difference from it.
 
-Integers do not wrap where this is used: what begins a window lies in an array, and the steps from there are small.
+Integers do not wrap where this is used: windows start inside an array, and steps from there are small.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LONGEST = 2**16  # what a counter may add in a turn
 
 
 class Window(NamedTuple):
-    """Where a window begins on each axis, and behind which place it ends.
+    """Index range of a window on each axis: its start, and its end (exclusive).
 
     >>> def rows(low: float, high: float, size: int) -> Window:
     ...     return window_at([{None: (low, high)}], [size], [1])
@@ -44,7 +44,7 @@ class Window(NamedTuple):
     ends: list[Distances]
 
     def is_apart(self, other: Window) -> bool:
-        """Whether the two are known to have no place in common."""
+        """Whether the two windows are known to be disjoint."""
         return any(map(_is_before, self.ends, other.starts)) or any(map(_is_before, other.ends, self.starts))
 
 
@@ -53,24 +53,24 @@ def _is_before(end: Distances, start: Distances) -> bool:
 
 
 def window_at(starts: Sequence[Distances], sizes: Sequence[int], step: Sequence[int]) -> Window:
-    """The window of so many elements, `step` apart, from `starts` on."""
+    """The window of `sizes` elements, `step` apart, from `starts` on."""
     return Window(list(starts), [plus(x, {None: (n, n)}) for x, n in zip(starts, extents(sizes, step))])
 
 
 def extents(sizes: Sequence[int], step: Sequence[int]) -> list[int]:
-    """How far a window reaches on each axis."""
+    """The extent of a window on each axis."""
     return [(m - 1) * s + 1 if m else 0 for m, s in zip(sizes, step)]
 
 
 def within(x: Distances, low: float, high: float) -> bool:
     """Whether a number is known to lie within these bounds."""
-    found = x.get(None, (-np.inf, np.inf))
-    return low <= found[0] and found[1] <= high
+    result = x.get(None, (-np.inf, np.inf))
+    return low <= result[0] and result[1] <= high
 
 
 def distances(x: Any, known: dict[Node, Distances] | None = None, deep: int = 0) -> Distances:
-    """The distances of an integer: of a value outside of the loop, or of a node of a region, with `known` those of
-    numbers in it."""
+    """The distances of an integer: a loop-invariant value, or a node of a region with the distances `known` of its
+    inputs."""
     if is_literal(x):
         return {None: (x, x)} if type(x) is int else {}
     if isinstance(x, np.ndarray | np.generic):
@@ -80,10 +80,10 @@ def distances(x: Any, known: dict[Node, Distances] | None = None, deep: int = 0)
         return {}
     if known is not None and node in known:
         return known[node]
-    found = _computed(node, known, deep) if node.op is not None and deep < DEEPEST else {}
+    result = _computed(node, known, deep) if node.op is not None and deep < DEEPEST else {}
     bounds = {} if known is None else {k: each.get(None, (-np.inf, np.inf)) for k, each in known.items()}
     own: Distances = {node: (0, 0)} if known is None else {}
-    return both([found, own, {None: range_of(x if isinstance(x, Value) else node, bounds)}])
+    return both([result, own, {None: range_of(x if isinstance(x, Value) else node, bounds)}])
 
 
 def _computed(node: Node, known: dict[Node, Distances] | None, deep: int) -> Distances:
@@ -113,13 +113,13 @@ def plus(x: Distances, y: Distances) -> Distances:
 
 
 def _times(x: Distances, y: Distances) -> Distances:
-    """The product, if one is a small number that is known, and not negative."""
+    """The distances of the product, if one factor is a small, known, nonnegative number."""
     for one, other in ((x, y), (y, x)):
         factor, last = one.get(None, (0, 0))
         if factor == last and 0 < factor <= LONGEST and None in other:
             low, high = other[None]
-            found: Distances = {None: (factor * low, factor * high)}
-            return {} if _is_far(found) else found
+            table: Distances = {None: (factor * low, factor * high)}
+            return {} if _is_far(table) else table
     return {}
 
 
@@ -128,34 +128,34 @@ def _is_far(found: Distances) -> bool:
 
 
 def both(several: Sequence[Distances]) -> Distances:
-    """What all of these say of one number."""
-    found: Distances = {}
+    """The intersection of these distances of one integer."""
+    table: Distances = {}
     for each in several:
         for k, (low, high) in each.items():
-            before = found.get(k, (-np.inf, np.inf))
-            found[k] = max(low, before[0]), min(high, before[1])
-    return {k: ends for k, ends in found.items() if np.isfinite(ends).any()}
+            before = table.get(k, (-np.inf, np.inf))
+            table[k] = max(low, before[0]), min(high, before[1])
+    return {k: ends for k, ends in table.items() if np.isfinite(ends).any()}
 
 
 def inside_of(given: Sequence[Distances], rows: Sequence[Any], body: Graph, carries: int,
               cond: Graph | None = None) -> dict[Node, Distances]:  # fmt: skip
-    """The distances of the integers that a body takes, in any turn, given those of the carries and constants of the
-    loop, and the arrays that the turns take rows of."""
+    """The distances of the integer inputs of a body, valid in any iteration, given the distances of the loop's carries
+    and constants, and the scanned arrays."""
     steps = counters(body, carries)
     first = carries + len(rows)
-    found = dict(zip(body.inputs[first:], given[carries:]))
+    table = dict(zip(body.inputs[first:], given[carries:]))
     for node, x in zip(body.inputs[carries:first], rows):
         whole = node.aval.size == 1 and node.aval.dtype.kind == "i"
-        found[node] = both([{None: range_of(x)}]) if whole else {}
+        table[node] = both([{None: range_of(x)}]) if whole else {}
     for k, node in enumerate(body.inputs[:carries]):
         if body.outputs[k] is node:
-            found[node] = given[k]
+            table[node] = given[k]
         elif abs(steps.get(k, FARTHEST)) <= LONGEST:
             up = steps[k] > 0
-            found[node] = {x: (low, np.inf) if up else (-np.inf, high) for x, (low, high) in given[k].items()}
-            found[node] = both([found[node]])
+            table[node] = {x: (low, np.inf) if up else (-np.inf, high) for x, (low, high) in given[k].items()}
+            table[node] = both([table[node]])
         else:
-            found[node] = {}
+            table[node] = {}
     if cond is not None and (limit := limit_of(cond, body, carries)) is not None:
         k, step, stop, more = limit
         stops = given[cond.inputs.index(stop)] if isinstance(stop, Node) else {None: (stop, stop)}
@@ -163,5 +163,5 @@ def inside_of(given: Sequence[Distances], rows: Sequence[Any], body: Graph, carr
         beyond = {
             x: (-np.inf, high - last) if step > 0 else (low + last, np.inf) for x, (low, high) in stops.items()
         }  # fmt: skip
-        found[body.inputs[k]] = both([found[body.inputs[k]], beyond])
-    return found
+        table[body.inputs[k]] = both([table[body.inputs[k]], beyond])
+    return table

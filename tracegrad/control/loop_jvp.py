@@ -1,4 +1,4 @@
-"""Forward mode through loops: which values of a turn have tangents, and the turn that computes those too."""
+"""Forward mode through loops: find the values of an iteration with tangents, and the body that computes them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from tracegrad.ir import Graph
 from tracegrad.transforms.jvp_graph import pushed
 
-__all__ = ["pushed_turn"]
+__all__ = ["pushed_iteration"]
 
 
-def pushed_turn(body: Graph, given: Sequence[int], carries: int) -> tuple[list[int], Graph, list[int]]:
-    """The inputs that have tangents in some turn, where the inputs `given` have; the body that takes its inputs and
-    these tangents, and gives its results and the tangents of some of them; which these are."""
+def pushed_iteration(body: Graph, given: Sequence[int], carries: int) -> tuple[list[int], Graph, list[int]]:
+    """The inputs that have tangents in some iteration if the inputs `given` have; the body that takes its inputs and
+    their tangents, and returns its results and some tangents; and the results with tangents."""
     moving = set(given)
     while True:
-        both, found = pushed(body, sorted(moving))
-        new = moving.union(k for k in found if k < carries)
+        both, result = pushed(body, sorted(moving))
+        new = moving.union(k for k in result if k < carries)
         if new == moving:
-            return sorted(moving), both, found
+            return sorted(moving), both, result
         moving = new

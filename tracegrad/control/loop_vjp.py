@@ -1,9 +1,9 @@
-"""Reverse mode through loops: what a turn keeps for the backward pass, and the body of the loop that runs backwards.
+"""Reverse mode through loops: the residuals of an iteration, and the body of the backward loop.
 
-A turn of a loop takes `carries`, then rows of arrays, then constants. Its derivative is found once, for the body. What
-the backward turn reads is kept by the forward one (a minimum cut decides, see `transforms.partition`), but for rows and
-constants, which are there anyway, for counters whose values follow from the number of the turn, and for what depends on
-constants alone, which is computed once, outside.
+An iteration takes `carries`, then rows of arrays, then constants. Its derivative is computed once, for the body. The
+forward iteration saves the residuals of the backward iteration, chosen by a minimum cut (`transforms.partition`). Not
+saved are rows and constants, which exist anyway, counters, which follow from the iteration number, and values that
+depend on constants alone, which are computed once outside the loop.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tracegrad.transforms.partition import partition
 from tracegrad.transforms.vjp_graph import active_outputs, joint
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Turn", "differentiable", "overwritten", "turn_of"]
+__all__ = ["Iteration", "differentiable", "iteration_of", "overwritten"]
 
 
 def differentiable(body: Graph, wanted: Sequence[int], carries: int) -> list[int]:
-    """The inputs of a body through which a derivative with respect to the inputs `wanted` flows, in some turn."""
+    """The inputs of a body that depend differentiably on the inputs `wanted` in some iteration."""
     active = {i for i in wanted if body.avals[i].is_inexact}
     while not (reached := {k for k in active_outputs(body, active) if k < carries}) <= active:
         active |= reached
@@ -34,14 +34,14 @@ def differentiable(body: Graph, wanted: Sequence[int], carries: int) -> list[int
 
 
 @record(eq=False)
-class Turn:
-    """The two passes of one turn.
+class Iteration:
+    """The forward and the backward pass of one iteration.
 
-    `forward` is the body with what is kept as further results: `residuals` of them. `live` are the carries with
-    cotangents, `found` the inputs that get one, `seeded` the results whose cotangents the turn reads (carries first).
-    `backward` takes `values`, then the cotangents of `seeded`; it gives those of `found`. A value is `("residual", k)`,
-    `("input", i)`, `("counter", i)` or `("outside", k)`, the latter a number among what `outside` gives for the
-    constants. A turn adds `steps[i]` to the counter that carry i is.
+    `forward` is the body with `residuals` further results. `live` are the carries with cotangents, `found` the inputs
+    that get a cotangent, and `seeded` the results whose cotangents the backward iteration reads (carries first).
+    `backward` takes `values`, then the cotangents of `seeded`, and returns the cotangents of `found`. A value is
+    `("residual", k)`, `("input", i)`, `("counter", i)` or `("outside", k)`; the last one is result k of `outside`, a
+    function of the constants. An iteration adds `steps[i]` to carry i, a counter.
     """
 
     forward: Graph
@@ -55,21 +55,22 @@ class Turn:
     steps: dict[int, int]
 
     def cotangents(self, value: Callable[[str, int], Any], cts: Sequence[Any]) -> dict[int, Any]:
-        """The cotangents of the inputs `found`, by position, given those of `seeded`."""
-        given = [value(*each) for each in self.values]
-        return dict(zip(self.found, run_region(self.backward, [*given, *cts])))
+        """The cotangents of the inputs `found`, by position, given the cotangents of `seeded`."""
+        operands = [value(*each) for each in self.values]
+        return dict(zip(self.found, run_region(self.backward, [*operands, *cts])))
 
     def needed(self, sort: str) -> list[int]:
-        """The numbers of the values of this sort."""
+        """The numbers of the residuals of this sort."""
         return [k for name, k in self.values if name == sort]
 
 
-def turn_of(body: Graph, wanted: Sequence[int], cts: Sequence[int], carries: int, rows: int,
-            turns: int, spared: Sequence[int], steps: dict[int, int] | None = None) -> Turn:  # fmt: skip
-    """The two passes for derivatives with respect to the inputs `wanted`, where the results `cts` have cotangents.
+def iteration_of(body: Graph, wanted: Sequence[int], cts: Sequence[int], carries: int, rows: int,
+            iterations: int, spared: Sequence[int], steps: dict[int, int] | None = None) -> Iteration:  # fmt: skip
+    """The two passes of an iteration for derivatives with respect to the inputs `wanted`, if the results `cts` have
+    cotangents.
 
-    There are so many `turns` at most. The constants `spared` are better not read by the backward turn. `steps` are
-    those of counters, whose values need not be kept.
+    `turns` is the maximal number of iterations. The backward iteration preferably does not read the `spared` constants.
+    `steps` are the steps of counters, whose values need not be saved.
     """
     wrt = differentiable(body, wanted, carries)
     live = {k for k in cts if k < carries}
@@ -77,8 +78,8 @@ def turn_of(body: Graph, wanted: Sequence[int], cts: Sequence[int], carries: int
     while True:
         seeded = [*sorted(live), *results]
         with _within(body, carries):
-            both, found = joint(body, wrt, seeded)
-        new = live.union(i for i in found if i < carries)
+            both, result = joint(body, wrt, seeded)
+        new = live.union(i for i in result if i < carries)
         if new == live:
             break
         live = new
@@ -89,32 +90,32 @@ def turn_of(body: Graph, wanted: Sequence[int], cts: Sequence[int], carries: int
     dear = [x for k, x in enumerate(inputs[:carries]) if k not in steps]
     # The next turn overwrites what this one hands on.
     after = [x for x in both.outputs[:carries] if x.op is not None]
-    backward, values = _cut(both, n, count, [*dear, *after], [inputs[i] for i in spared], turns)
-    kept = [x for x in values if x.op is not None]
-    fixed = [x for x in kept if x not in moving]
+    backward, values = _cut(both, n, count, [*dear, *after], [inputs[i] for i in spared], iterations)
+    saved = [x for x in values if x.op is not None]
+    fixed = [x for x in saved if x not in moving]
     carried = [x for x in values if x in dear]
-    residuals = [*(x for x in kept if x in moving), *carried]
+    residuals = [*(x for x in saved if x in moving), *carried]
     place = {x: ("counter" if i in steps else "input", i) for i, x in enumerate(inputs)}
     place |= {x: ("residual", k) for k, x in enumerate(residuals)}
     place |= {x: ("outside", k) for k, x in enumerate(fixed)}
-    return Turn(
+    return Iteration(
         forward=sliced(inputs, both.nodes, [*both.outputs[:count], *residuals]), residuals=len(residuals),
-        live=sorted(live), seeded=seeded, found=found, backward=backward, values=[place[x] for x in values],
+        live=sorted(live), seeded=seeded, found=result, backward=backward, values=[place[x] for x in values],
         outside=sliced(inputs[n - loose :], both.nodes, fixed), steps=steps,
     )  # fmt: skip
 
 
 def _cut(both: Graph, n: int, count: int, dear: list[Node], spared: list[Node],
-         turns: int) -> tuple[Graph, tuple[Node, ...]]:  # fmt: skip
-    """The backward turn and the values that it takes: none of those `spared` that are as large as what all turns would
-    keep instead."""
+         iterations: int) -> tuple[Graph, tuple[Node, ...]]:  # fmt: skip
+    """The backward iteration and its residuals: none of the `spared` values that are as large as the residuals of all
+    iterations that would replace them."""
     _, usual, values = partition(both, n, count, dear=dear)
     while spared:
         _, backward, instead = partition(both, n, count, dear=[*dear, *spared])
         left = [x for x in spared if x not in instead]
         if left == spared:
             more = _kept_bytes(instead, dear) - _kept_bytes(values, dear)
-            return (backward, instead) if turns * more <= sum(map(_bytes, spared)) else (usual, values)
+            return (backward, instead) if iterations * more <= sum(map(_bytes, spared)) else (usual, values)
         spared = left
     return usual, values
 
@@ -128,7 +129,7 @@ def _bytes(x: Node) -> int:
 
 
 class _Around(threading.local):
-    """Of the body whose derivative is being found, in this thread: the inputs that its turns change."""
+    """The inputs changed by the iterations of the body that this thread is differentiating."""
 
     changing: frozenset[int] = frozenset()
 
@@ -137,7 +138,7 @@ _AROUND = _Around()
 
 
 class _within:
-    """While the derivative of a body is found."""
+    """Mark the body as being differentiated (context manager)."""
 
     def __init__(self, body: Graph, carries: int):
         self.changing = frozenset(k for k in range(carries) if body.outputs[k] is not body.inputs[k])
@@ -150,8 +151,8 @@ class _within:
 
 
 def overwritten(operands: Sequence[Any], first: int) -> list[int]:
-    """The operands from number `first` on that are arrays which the loop around this one updates: to read them whole in
-    the derivative is to keep all of them in each of its turns."""
+    """The operands from number `first` on that are arrays updated by the enclosing loop. Reading them whole in the
+    derivative would save all of them in each iteration."""
     if not _AROUND.changing:
         return []
     return [k for k, x in enumerate(operands) if k >= first and isinstance(x, Value) and x.shape and _is_changing(x)]
@@ -168,11 +169,11 @@ def _is_changing(x: Any) -> bool:
             return False
         if not isinstance(node, Node):
             return False
-    return any(node is given for k, given in enumerate(x.builder.inputs) if k in _AROUND.changing)
+    return any(node is operands for k, operands in enumerate(x.builder.inputs) if k in _AROUND.changing)
 
 
 def _moving(graph: Graph, inputs: Sequence[Node]) -> set[Node]:
-    """What depends on these inputs."""
+    """The nodes that depend on these inputs."""
     moving = set(inputs)
     for node in graph.nodes:
         if not moving.isdisjoint(node.operands):
@@ -180,11 +181,11 @@ def _moving(graph: Graph, inputs: Sequence[Node]) -> set[Node]:
     return moving
 
 
-def next_cotangents(turn: Turn, cts: dict[int, Any], like: Sequence[Any]) -> list[Any]:
-    """The cotangents of the live carries before the turn; `like` are those after it."""
-    return [cts[k] if k in cts else zeros_like(x) for k, x in zip(turn.live, like)]
+def next_cotangents(iteration: Iteration, cts: dict[int, Any], like: Sequence[Any]) -> list[Any]:
+    """The cotangents of the live carries before the iteration; `like` are the cotangents after it."""
+    return [cts[k] if k in cts else zeros_like(x) for k, x in zip(iteration.live, like)]
 
 
 def accumulated(cts: dict[int, Any], positions: Sequence[int], totals: Sequence[Any]) -> list[Any]:
-    """The totals of cotangents of constants, with those of this turn added."""
+    """The accumulated cotangents of constants, after adding those of this iteration."""
     return [accumulate(total, cts[i]) for i, total in zip(positions, totals)]

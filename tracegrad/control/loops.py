@@ -1,6 +1,6 @@
-"""`scan`, `fori_loop`, `while_loop` and `map`: loops as users write them, with the signatures of JAX.
+"""Loops with the signatures of JAX: `scan`, `fori_loop`, `while_loop` and `map`.
 
-Inside a traced function a loop is one node, whatever the number of its turns; elsewhere it is a Python loop.
+Inside a traced function a loop is one node for any number of iterations; elsewhere it is a Python loop.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.avals import Aval
-from tracegrad.control import scan_op as repeat
-from tracegrad.control import while_op as until
+from tracegrad.control import scan_op, while_op
 from tracegrad.control.checkpoint import checkpoint as checkpointed
 from tracegrad.control.hoist_invariant_reads import read_before
 from tracegrad.control.operands import (
@@ -42,20 +41,47 @@ def scan(
     f: Function, init: Any, xs: Any = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1,
     *, checkpoint: bool | int = False,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """Call `carry, y = f(carry, x)` for each row `x` of the arrays `xs`, beginning with `init`: `(carry, ys)`.
+    """Scan a function over rows with a loop-carried value: `carry, y = f(carry, x)` for each row `x` of `xs`.
 
-    `init` and `xs` are pytrees, `ys` has the y stacked along a new first axis. Without `xs`, which may be None,
-    `length` says how many turns there are. `reverse` goes from the last row to the first, and puts each y into the
-    place of its x. If `unroll` is True, or at least the number of turns, these are recorded one by one.
+    Parameters
+    ----------
+    f : callable
+        Body of the loop, `f(carry, x) -> (carry, y)`. The carry must keep its structure, shapes and dtypes.
+    init : pytree of arrays
+        Initial carry.
+    xs : pytree of arrays, optional
+        Arrays of equal length along the first axis.
+    length : int, optional
+        Number of iterations; necessary without `xs`.
+    reverse : bool
+        Whether to go from the last row to the first; each y has the position of its x.
+    unroll : int or bool
+        True, or a number not below the number of iterations: record the iterations one by one.
+    checkpoint : bool or int
+        True: the backward pass of a compiled function recomputes each iteration from its saved carry. A number of
+        segments: only the carry at the start of each segment is saved.
 
-    With `checkpoint`, the backward pass of a compiled function computes the values of each turn again, and only the
-    carries are kept; with a number of segments, only those at the beginning of each, and each segment is run again.
-    Without it, that is done with as many segments as take the least memory where more than `settings.loop_memory`
-    would be kept.
+    Returns
+    -------
+    carry, ys : pytree of arrays
+        Last carry, and the y of all iterations stacked along a new first axis.
 
-    The carry keeps its structure, shapes and dtypes: TypeError otherwise. `ShapeError` (a ValueError) if arrays of `xs`
-    have different lengths, ValueError if none is known.
+    Raises
+    ------
+    TypeError
+        If `f` does not return a pair, or the carry changes its structure, shapes or dtypes.
+    ShapeError
+        If arrays of `xs` have different lengths (a ValueError).
+    ValueError
+        If no length is known.
 
+    Notes
+    -----
+    Without `checkpoint`, a loop whose residuals exceed `settings.loop_memory` is split into as many segments as take
+    the least memory.
+
+    Examples
+    --------
     >>> import tracegrad as tg
     >>> @tg.trace
     ... def geometric(x):
@@ -83,17 +109,17 @@ def scan(
 
     body, _ = carried(record, initial, shape, what)
     region = body.region
-    given = [operand(x, a) for x, a in zip([*initial, *leaves], region.graph.avals)]
-    operands, turn, _ = read_before([*given, *region.captured], region.graph, len(initial), len(leaves))
-    results = repeat.scan(
-        *operands, body=turn, carries=len(initial), xs=len(leaves), length=count, reverse=bool(reverse)
+    args = [operand(x, a) for x, a in zip([*initial, *leaves], region.graph.avals)]
+    operands, iteration, _ = read_before([*args, *region.captured], region.graph, len(initial), len(leaves))
+    results = scan_op.scan(
+        *operands, body=iteration, carries=len(initial), xs=len(leaves), length=count, reverse=bool(reverse)
     )
     carry, _ = body.results(results)
     return carry, tree.unflatten(body.structures[1], list(results[len(initial) :]))
 
 
 def _in_segments(f: Function, carry: Any, xs: Any, count: int, reverse: bool, segments: int) -> tuple[Any, Any]:
-    """A scan over segments, which are scans; turns that are left over come last."""
+    """Scan over segments, each of which is a scan; remaining iterations come last."""
     size = count // segments
     rest, whole = count % segments, size * segments
     first = rest if reverse else 0  # of the rows in segments
@@ -129,7 +155,7 @@ def _python_scan(
         _, y = _pair(f(carry, tree.unflatten(structure, rows)), what)
         return carry, tree.map(lambda x: stacked([x])[:0], y)
     shape = tree.structure(carry)
-    found: list[Any] = []
+    results: list[Any] = []
     for i in reversed(range(count)) if reverse else range(count):
         carry, y = _pair(f(carry, tree.unflatten(structure, [x[i] for x in leaves])), what)
         if not tree.alike(tree.structure(carry), shape):
@@ -137,16 +163,37 @@ def _python_scan(
                 located(f"{what} must return a carry of the structure of the initial one, {shape}, got "
                         f"{tree.structure(carry)}")
             )  # fmt: skip
-        found.append(y)
-    found = found[::-1] if reverse else found
-    return carry, tree.map(lambda *each: stacked(each), *found)
+        results.append(y)
+    results = results[::-1] if reverse else results
+    return carry, tree.map(lambda *each: stacked(each), *results)
 
 
 def map(f: Function, xs: Any) -> Any:
-    """`f` of each row of the arrays of the pytree `xs`, one after the other, stacked along a first axis.
+    """Apply `f` to each row of the arrays of `xs`, one after the other, and stack the results.
 
-    Unlike `vmap` it computes row by row, in the memory of one. Errors as those of `scan`.
+    Parameters
+    ----------
+    f : callable
+        Function of a pytree with one row of each array.
+    xs : pytree of arrays
+        Arrays of equal length along the first axis.
 
+    Returns
+    -------
+    pytree of arrays
+        Results, stacked along a new first axis.
+
+    Raises
+    ------
+    TypeError, ShapeError, ValueError
+        As for `scan`.
+
+    Notes
+    -----
+    `map` takes the memory of one row; `vmap` computes all rows at once.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> print(map(lambda x: x[0] * x[1], np.array([[1.0, 2.0], [3.0, 4.0]])))
     [ 2. 12.]
@@ -156,12 +203,34 @@ def map(f: Function, xs: Any) -> Any:
 
 
 def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
-    """`init_val` after `val = body_fun(val)`, repeated as long as `cond_fun(val)` holds.
+    """Repeat `val = body_fun(val)` as long as `cond_fun(val)` is true, beginning with `init_val`.
 
-    `init_val` is a pytree of arrays and numbers; the body keeps its structure, shapes and dtypes (TypeError otherwise),
-    the condition is one truth value. There are derivatives in both modes, to any order: reverse mode keeps what it
-    needs of each turn, so its memory grows with the number of turns; above `settings.loop_memory`, they run again.
+    Parameters
+    ----------
+    cond_fun : callable
+        Condition, a function to one boolean.
+    body_fun : callable
+        Body; its result keeps the structure, shapes and dtypes of `init_val`.
+    init_val : pytree of arrays and numbers
+        Initial value.
 
+    Returns
+    -------
+    pytree of arrays
+        Last value.
+
+    Raises
+    ------
+    TypeError
+        If the value changes its structure, shapes or dtypes, or the condition is not one boolean.
+
+    Notes
+    -----
+    Both modes have derivatives of any order. Reverse mode saves residuals of each iteration, so its memory grows with
+    the number of iterations. Above `settings.loop_memory`, iterations are recomputed.
+
+    Examples
+    --------
     >>> print(while_loop(lambda x: x < 100.0, lambda x: 3.0 * x, 1.0))
     243.0
     """
@@ -180,19 +249,19 @@ def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
         raise TypeError(
             located(f"{asked} must return one truth value, got {', '.join([str(a) for a in condition.avals])}")
         )
-    captured, (turn, test) = joined([body.region, condition], len(initial))
-    given = [operand(x, a) for x, a in zip(initial, turn.avals)]
-    operands, turn, goes_on = read_before([*given, *captured], turn, len(initial), cond=test)
-    results = until.while_loop(*operands, body=turn, cond=goes_on, carries=len(initial), capacity=0)
+    captured, (iteration, test) = joined([body.region, condition], len(initial))
+    args = [operand(x, a) for x, a in zip(initial, iteration.avals)]
+    operands, iteration, goes_on = read_before([*args, *captured], iteration, len(initial), cond=test)
+    results = while_op.while_loop(*operands, body=iteration, cond=goes_on, carries=len(initial), capacity=0)
     return body.results(results)[0]
 
 
 def _python_while(cond_fun: Function, body_fun: Function, value: Any) -> Any:
     what = f"the body of a while_loop ({describe(body_fun).name})"
     shape = tree.structure(value)
-    goes_on, turn = inlined(cond_fun), inlined(body_fun)
+    goes_on, iteration = inlined(cond_fun), inlined(body_fun)
     while goes_on(value):
-        value = turn(value)
+        value = iteration(value)
         if not tree.alike(tree.structure(value), shape):
             text = f"a value of the structure of the initial one, {shape}, got {tree.structure(value)}"
             raise TypeError(located(f"{what} must return {text}"))
@@ -200,12 +269,34 @@ def _python_while(cond_fun: Function, body_fun: Function, value: Any) -> Any:
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any) -> Any:
-    """`init_val` after `val = body_fun(i, val)` for each i from `lower` to `upper` - 1.
+    """Repeat `val = body_fun(i, val)` for each i from `lower` to `upper` - 1, beginning with `init_val`.
 
-    The bounds are integers, or arrays of one integer: then the number of turns is not a part of the compiled program.
-    Structure and errors as those of `while_loop`. Arrays can be indexed by `i`, and sliced: `x[:i]` is what it is in
-    NumPy, as far as it is computed with element by element, summed, multiplied or assigned.
+    Parameters
+    ----------
+    lower, upper : int, or integer array of one element
+        Bounds; the number of iterations is part of the compiled program only if both are ints.
+    body_fun : callable
+        Body; its result keeps the structure, shapes and dtypes of `init_val`.
+    init_val : pytree of arrays and numbers
+        Initial value.
 
+    Returns
+    -------
+    pytree of arrays
+        Last value.
+
+    Raises
+    ------
+    TypeError
+        As for `while_loop`.
+
+    Notes
+    -----
+    Arrays can be indexed by `i`, and sliced: `x[:i]` is what it is in NumPy, as far as it is used element by element,
+    summed, multiplied or assigned.
+
+    Examples
+    --------
     >>> print(fori_loop(1, 5, lambda i, product: product * i, 1))
     24
     >>> import numpy as np

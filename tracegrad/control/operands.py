@@ -1,4 +1,4 @@
-"""What the control functions do with the values they are given: from pytrees to operands of an op, and back."""
+"""Flatten pytree arguments of control-flow functions to op operands, and rebuild their results."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ Function = Callable[..., Any]
 
 
 def required_trace() -> TraceBuilder:
-    """The trace under way."""
-    found = current_trace()
-    assert found is not None
-    return found
+    """The current trace; raises if there is none."""
+    result = current_trace()
+    assert result is not None
+    return result
 
 
 def records_regions() -> bool:
     """Whether the bodies of loops and branches are recorded as regions. Python runs them outside of traces, and in
-    traces that run each line as often as it does."""
+    traces that run each line as often as Python does."""
     trace = current_trace()
     return trace is not None and (trace.inner is not None or STEPS not in trace.world.varying)
 
 
 class Recording:
-    """A function as a graph whose result came in parts, each a pytree with its leaves among the outputs."""
+    """A function as a graph whose result has several parts, each a pytree with its leaves among the outputs."""
 
     def __init__(self, region: Closed, structures: Sequence[tree.TreeDef]):
         self.region, self.structures = region, list(structures)
 
     def results(self, outputs: Sequence[Any]) -> list[Any]:
-        """The parts, made of values of the outputs."""
+        """The parts, rebuilt from output values."""
         supply = iter([weakened(x) if weak else x for x, weak in zip(outputs, self.region.weak)])
         return [tree.unflatten(s, [next(supply) for _ in range(s.num_leaves)]) for s in self.structures]
 
@@ -58,25 +58,25 @@ def recorded(
     parts: Callable[[Any], Sequence[Any]] = lambda result: (result,),
     wanted: Sequence[Aval | None] = (),
 ) -> Recording:
-    """`f(*args)` as a graph. `parts` takes the result apart; the first outputs, where they are Python numbers, take the
-    dtypes `wanted`."""
+    """`f(*args)` as a graph. `parts` splits the result; the first outputs take the dtypes `wanted` if they are Python
+    numbers."""
     structures: list[tree.TreeDef] = []
 
     def flat(*given: Any) -> list[Any]:
         result = inlined(f)(*given)
-        found: list[Any] = []
+        results: list[Any] = []
         structures.clear()
         for part in parts(result):
             leaves, structure = tree.flatten(part)
             structures.append(structure)
-            found += leaves
-        return [_in_dtype(x, *wanted[k : k + 1]) for k, x in enumerate(found)]
+            results += leaves
+        return [_in_dtype(x, *wanted[k : k + 1]) for k, x in enumerate(results)]
 
     return Recording(closed(flat, args, what), structures)
 
 
 def _in_dtype(x: Any, wanted: Aval | None = None) -> Any:
-    """A Python number in the dtype that is wanted of it, if that holds it: 1 as 1.0, not the other way round."""
+    """A Python number converted to the wanted dtype, if that can represent it: 1 to 1.0, and not the reverse."""
     if wanted is None or not _is_weak(x) or type(x) is complex:
         return x
     fits = np.result_type(_ZERO[_aval(x).dtype.kind], wanted.dtype) == wanted.dtype
@@ -87,14 +87,14 @@ _ZERO: dict[str, Any] = {"f": 0.0, "i": 0, "u": 0, "b": False, "c": 0j}
 
 
 def inlined(f: Function) -> Function:
-    """What to call for `f` here."""
+    """The callable to run for `f` here."""
     trace = current_trace()
-    found: Function = f if trace is None else trace.world.inline(f)
-    return found
+    function: Function = f if trace is None else trace.world.inline(f)
+    return function
 
 
 def operand(x: Any, aval: Aval) -> Any:
-    """The value `x` of the trace under way as an operand with this aval."""
+    """The value `x` of the current trace as an operand with this aval."""
     if type(x) in LITERALS:
         return full(shape=(), value=x, dtype=aval.dtype.name)
     if not isinstance(x, TapeCarrier):
@@ -105,19 +105,19 @@ def operand(x: Any, aval: Aval) -> Any:
 def carried(
     record: Callable[[list[Any], list[Aval | None]], Recording], initial: Sequence[Any], structure: Any, what: str
 ) -> tuple[Recording, list[Any]]:
-    """A body whose first part has the structure and the avals of what is carried, and what stands for each of these.
+    """A body whose first part has the structure and the avals of the carries, and the stand-ins of the carries.
 
     `record(like, wanted)` records the body for leaves like these, which take the dtypes `wanted`. A Python number that
     is carried becomes an array where the body makes one of it. TypeError where body and initial value do not agree.
     """
     like = list(initial)
     while True:
-        made = record(like, [None if _is_weak(x) else _aval(x) for x in like])
-        if not tree.alike(made.structures[0], structure):
-            text = f"a carry of the structure of the initial one, {structure}, got {made.structures[0]}"
+        output = record(like, [None if _is_weak(x) else _aval(x) for x in like])
+        if not tree.alike(output.structures[0], structure):
+            text = f"a carry of the structure of the initial one, {structure}, got {output.structures[0]}"
             raise TypeError(located(f"{what} must return {text}"))
-        weak = made.region.weak
-        pairs = [(_aval(x), found) for x, found in zip(like, made.region.avals)]
+        weak = output.region.weak
+        pairs = [(_aval(x), result) for x, result in zip(like, output.region.avals)]
         changed = [
             k for k, (a, b) in enumerate(pairs) if _is_weak(like[k]) and a.shape == b.shape and (a != b or not weak[k])
         ]
@@ -130,21 +130,21 @@ def carried(
         if a != b:
             text = f"keep the shapes and dtypes of the carry, but {path} comes in as {a} and goes out as {b}"
             raise TypeError(located(f"{what} must {text}"))
-    return made, like
+    return output, like
 
 
 def joined(regions: Sequence[Closed], count: int) -> tuple[list[Any], list[Graph]]:
-    """What regions with the same `count` arguments capture, together; and their graphs, which take all of that."""
-    found: dict[Any, Any] = {}
+    """The combined captures of regions with the same `count` arguments, and their graphs, which take all captures."""
+    table: dict[Any, Any] = {}
     for region in regions:
         for x in region.captured:
-            found.setdefault(_identity(x), x)
+            table.setdefault(_identity(x), x)
     graphs = []
     for region in regions:
         own = dict(zip(map(_identity, region.captured), region.graph.inputs[count:]))
-        more = [own[k] if k in own else Node(None, (), (), aval_of(x)) for k, x in found.items()]
+        more = [own[k] if k in own else Node(None, (), (), aval_of(x)) for k, x in table.items()]
         graphs.append(Graph((*region.graph.inputs[:count], *more), region.graph.nodes, region.graph.outputs))
-    return list(found.values()), graphs
+    return list(table.values()), graphs
 
 
 def _identity(x: Any) -> Any:
@@ -160,7 +160,7 @@ def _aval(x: Any) -> Aval:
 
 
 def rows_of(name: str, leaves: Sequence[Any], paths: Sequence[str], length: int | None) -> int:
-    """How many rows the arrays have; ValueError where they do not agree or it is not known."""
+    """The number of rows of the arrays; ValueError if they do not agree or it is unknown."""
     counts: dict[str, int] = {}
     for x, path in zip(leaves, paths):
         shape = np.shape(x)
@@ -178,7 +178,7 @@ def rows_of(name: str, leaves: Sequence[Any], paths: Sequence[str], length: int 
 
 
 def like_row(x: Any) -> Any:
-    """What stands for one row of the array `x`: its kind, or a Tensor where `x` is one."""
+    """The kind of one row of the array `x`; a Tensor if `x` is one."""
     if isinstance(x, TapeCarrier) and x.shape[0]:
         return x[0]  # type: ignore[index]
     aval = Aval(np.shape(x)[1:], _aval(x).dtype)
@@ -186,7 +186,7 @@ def like_row(x: Any) -> Any:
 
 
 def stacked(values: Sequence[Any], axis: int = 0) -> Any:
-    """Arrays, Tensors or numbers along a new axis."""
+    """Stack arrays, Tensors or numbers along a new axis."""
     if any(isinstance(x, TapeCarrier) for x in values):
         from tracegrad.torch.functions.indexing.joining import stack
 
@@ -196,7 +196,7 @@ def stacked(values: Sequence[Any], axis: int = 0) -> Any:
 
 
 def concatenated(values: Sequence[Any], axis: int = 0) -> Any:
-    """Arrays or Tensors along an axis that they have."""
+    """Concatenate arrays or Tensors along an existing axis."""
     if any(isinstance(x, TapeCarrier) for x in values):
         from tracegrad.torch.functions.indexing.joining import cat
 

@@ -1,4 +1,4 @@
-"""What the ops with regions share: running a region, checking its signature, a batch of it."""
+"""Shared parts of ops with regions: run a region, check its signature, and batch it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tracegrad.ir import Graph, replay
 from tracegrad.ir.batch import batched
 from tracegrad.ops.shape.batching import repeated
 
-__all__ = ["as_batches", "require", "row_of", "rows", "run_region", "turn_for_batch"]
+__all__ = ["as_batches", "iteration_for_batch", "require", "row_of", "rows", "run_region"]
 
 
 def run_region(region: Graph, operands: Sequence[Any]) -> list[Any]:
-    """The outputs of `region` for operands of any sort: arrays, Tensors, values of a graph."""
+    """The outputs of `region` for operands of any kind: arrays, Tensors, values of a graph."""
     return replay(region, operands)[0]
 
 
 def require(what: str, given: Sequence[Aval], wanted: Sequence[Aval]) -> None:
-    """VerifyError unless a region takes, or gives, what the op says."""
+    """Raise VerifyError unless a region takes, or returns, the required avals."""
     if tuple(given) != tuple(wanted):
         shown = [", ".join(map(str, avals)) or "nothing" for avals in (given, wanted)]
         raise VerifyError(f"{what}: {shown[0]} instead of {shown[1]}")
@@ -40,17 +40,19 @@ def rows(name: str, xs: Sequence[Aval], length: int) -> list[Aval]:
     return [Aval(x.shape[1:], x.dtype) for x in xs]
 
 
-def turn_for_batch(body: Graph, size: int, flags: Sequence[bool], carries: int) -> tuple[Graph, list[bool], list[bool]]:
-    """A turn for a batch of the inputs with a flag, and which of its inputs and outputs are batches then: a carry is
-    one if any turn makes it one."""
+def iteration_for_batch(
+    body: Graph, size: int, flags: Sequence[bool], carries: int
+) -> tuple[Graph, list[bool], list[bool]]:
+    """The body for a batch of the flagged inputs, and which of its inputs and outputs are batched: a carry is batched
+    if any iteration batches it."""
     flags, rest = list(flags), [False] * (len(body.outputs) - carries)
     while True:
-        graph, found = batched(body, size, flags, [*flags[:carries], *rest])
-        if found[:carries] == flags[:carries]:
-            return graph, flags, found
-        flags[:carries] = found[:carries]
+        graph, result = batched(body, size, flags, [*flags[:carries], *rest])
+        if result[:carries] == flags[:carries]:
+            return graph, flags, result
+        flags[:carries] = result[:carries]
 
 
 def as_batches(size: int, xs: Sequence[Any], have: Sequence[bool], want: Sequence[bool]) -> list[Any]:
-    """The values `xs`, those of which a batch is wanted repeated if they are none."""
+    """The values `xs`, with unbatched values repeated if a batch is required."""
     return [repeated(size, [have_one], [x])[0] if want_one else x for x, have_one, want_one in zip(xs, have, want)]

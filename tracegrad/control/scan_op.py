@@ -1,7 +1,7 @@
-"""`scan`: a region that runs a known number of times.
+"""The op `scan`: run a region a known number of times.
 
-The operands are the initial carries, the arrays that are taken apart row by row, and constants. Each turn the body gets
-the carries, a row of each array and the constants; it gives new carries and results, which are stacked.
+The operands are the initial carries, the arrays to iterate over by rows, and constants. In each iteration the body
+takes the carries, one row of each array and the constants. It returns new carries and results, which are stacked.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval, aval_of
-from tracegrad.control.loop_jvp import pushed_turn
-from tracegrad.control.region_ops import as_batches, require, row_of, rows, run_region, turn_for_batch
-from tracegrad.ir import Graph, build, turns
+from tracegrad.control.loop_jvp import pushed_iteration
+from tracegrad.control.region_ops import as_batches, iteration_for_batch, require, row_of, rows, run_region
+from tracegrad.ir import Graph, build, replayer
 from tracegrad.ops.core.forms import Repeat
 from tracegrad.ops.core.op import AS_WRITTEN, Several, primitive
 from tracegrad.ops.core.samples import uniform
@@ -27,12 +27,12 @@ __all__ = ["scan"]
 
 @primitive(Repeat(), on_complex=AS_WRITTEN)
 def scan(*operands: Any, body: Graph, carries: int, xs: int, length: int, reverse: bool) -> Any:
-    """The last carries and the stacked results of `body`, run `length` times, from the end if `reverse`."""
+    """The final carries and the stacked results of `body`, run `length` times, from the end if `reverse`."""
     carry, seqs, consts = list(operands[:carries]), operands[carries : carries + xs], operands[carries + xs :]
     stacked = [np.empty((length, *y.aval.shape), y.aval.dtype) for y in body.outputs[carries:]]
-    turn = turns(body)
+    iteration = replayer(body)
     for i in reversed(range(length)) if reverse else range(length):
-        outputs = turn([*carry, *(np.asarray(x[i]) for x in seqs), *consts])
+        outputs = iteration([*carry, *(np.asarray(x[i]) for x in seqs), *consts])
         carry = outputs[:carries]
         for rows_of, y in zip(stacked, outputs[carries:]):
             rows_of[i] = y
@@ -50,18 +50,18 @@ def _(*operands: Aval, body: Graph, carries: int, xs: int, length: int, reverse:
 @scan.def_jvp
 def _(tangents: Sequence[Any], ans: Any, *operands: Any, body: Graph, carries: int, xs: int, length: int,
       reverse: bool) -> tuple[Any, ...]:  # fmt: skip
-    moving, both, found = pushed_turn(body, [i for i, t in enumerate(tangents) if t is not None], carries)
+    moving, both, result = pushed_iteration(body, [i for i, t in enumerate(tangents) if t is not None], carries)
     parts = [range(carries), range(carries, carries + xs), range(carries + xs, len(operands))]
     moved = [[i for i in part if i in moving] for part in parts]
-    results = [k for k in found if k >= carries]
+    results = [k for k in result if k >= carries]
 
     # Each sort of operand is followed by its tangents, and so are the carries and the results of the turn.
     def step(*args: Any) -> list[Any]:
         supply = iter(args)
         taken = [([next(supply) for _ in part], [next(supply) for _ in its]) for part, its in zip(parts, moved)]
-        given = [x for values, _ in taken for x in values] + [t for _, ts in taken for t in ts]
-        out = run_region(both, given)
-        ts = dict(zip(found, out[len(body.outputs) :]))
+        inputs = [x for values, _ in taken for x in values] + [t for _, ts in taken for t in ts]
+        out = run_region(both, inputs)
+        ts = dict(zip(result, out[len(body.outputs) :]))
         carried = [ts[k] if k in ts else zeros_like(out[k]) for k in moved[0]]
         return [*out[:carries], *carried, *out[carries : len(body.outputs)], *(ts[k] for k in results)]
 
@@ -79,13 +79,13 @@ def _(tangents: Sequence[Any], ans: Any, *operands: Any, body: Graph, carries: i
 @scan.def_batch
 def _(size: int, flags: tuple[bool, ...], *operands: Any, body: Graph, carries: int, xs: int, length: int,
       reverse: bool) -> tuple[Any, ...]:  # fmt: skip
-    turn, inside, found = turn_for_batch(body, size, flags, carries)
-    given = as_batches(size, operands, flags, inside)
+    iteration, inside, result = iteration_for_batch(body, size, flags, carries)
+    args = as_batches(size, operands, flags, inside)
     for i in range(carries, carries + xs):
-        given[i] = to_axis(given[i], 0, 1) if inside[i] else given[i]
-    ans = scan(*given, body=turn, carries=carries, xs=xs, length=length, reverse=reverse)
-    stacked = [to_axis(x, 1, 0) if many else x for x, many in zip(ans[carries:], found[carries:])]
-    return tuple(as_batches(size, [*ans[:carries], *stacked], found, [True] * len(found)))
+        args[i] = to_axis(args[i], 0, 1) if inside[i] else args[i]
+    ans = scan(*args, body=iteration, carries=carries, xs=xs, length=length, reverse=reverse)
+    stacked = [to_axis(x, 1, 0) if many else x for x, many in zip(ans[carries:], result[carries:])]
+    return tuple(as_batches(size, [*ans[:carries], *stacked], result, [True] * len(result)))
 
 
 def _recurrence(dtype: str = "float64") -> Graph:

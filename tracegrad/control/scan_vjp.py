@@ -1,9 +1,9 @@
-"""The derivative of `scan` in reverse mode: a loop that runs from the end, over what the turns have kept.
+"""Reverse-mode derivative of `scan`: a loop that runs backwards over the residuals of the iterations.
 
-Where that would be more than `settings.loop_memory`, the loop is divided in segments
-(`tracegrad.control.segmented_checkpointing`): the carries at the beginning of each are kept, and the derivative is a
-loop over segments, from the last one, whose body runs the turns of a segment again and then their derivative. It adds
-up in the same order as that of the whole loop.
+If the residuals would exceed `settings.loop_memory`, the loop is divided into segments
+(`tracegrad.control.segmented_checkpointing`). Only the carries at the beginning of each segment are saved. The
+derivative is a loop over segments, from the last one, whose body reruns the iterations of a segment and then computes
+their derivative. It adds in the same order as the derivative of the whole loop.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.avals import aval_of
-from tracegrad.control.loop_vjp import Turn, accumulated, next_cotangents, overwritten, turn_of
+from tracegrad.control.loop_vjp import Iteration, accumulated, iteration_of, next_cotangents, overwritten
 from tracegrad.control.region_ops import row_of, run_region
 from tracegrad.control.scan_op import scan
 from tracegrad.control.segmented_checkpointing import Sizes, division, in_blocks, joined, segmented
@@ -27,47 +27,61 @@ __all__: list[str] = []
 def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, body: Graph, carries: int, xs: int,
       length: int, reverse: bool) -> list[Any]:  # fmt: skip
     body = with_room(body, operands, carries, length)
-    given = [k for k, ct in enumerate(cts) if ct is not None]
-    turn = turn_of(body, wanted, given, carries, xs, length, overwritten(operands, carries + xs))
-    sizes, levels = division(body, turn.forward, carries, length) if turn.residuals else (Sizes(0, 0), 0)
-    loop = _Backwards(turn, body, carries, xs, reverse, sizes)
-    init = [zeros_like(ans[k]) if cts[k] is None else cts[k] for k in turn.live]
+    args = [k for k, ct in enumerate(cts) if ct is not None]
+    iteration = iteration_of(body, wanted, args, carries, xs, length, overwritten(operands, carries + xs))
+    sizes, levels = division(body, iteration.forward, carries, length) if iteration.residuals else (Sizes(0, 0), 0)
+    loop = _Backwards(iteration, body, carries, xs, reverse, sizes)
+    init = [zeros_like(ans[k]) if cts[k] is None else cts[k] for k in iteration.live]
     totals = [zeros_like(operands[i]) for i in loop.consts]
-    seeds = [cts[k] for k in turn.seeded if k >= carries]
-    outside = run_region(turn.outside, operands[carries + xs :])
-    found = loop.run(length, operands, [*init, *totals], seeds, outside, levels)
-    pulled = dict(zip([*turn.live, *loop.consts, *loop.rows], found))
+    seeds = [cts[k] for k in iteration.seeded if k >= carries]
+    outside = run_region(iteration.outside, operands[carries + xs :])
+    result = loop.run(length, operands, [*init, *totals], seeds, outside, levels)
+    pulled = dict(zip([*iteration.live, *loop.consts, *loop.rows], result))
     return [pulled.get(i) for i in wanted]
 
 
 class _Backwards:
-    """What loops that run backwards have in common: those of all turns, and those of a segment."""
+    """Common part of loops that run backwards: over all iterations, or over one segment."""
 
-    def __init__(self, turn: Turn, body: Graph, carries: int, xs: int, reverse: bool, sizes: Sizes):
-        self.turn, self.body, self.carries, self.xs, self.reverse, self.sizes = turn, body, carries, xs, reverse, sizes
+    def __init__(self, iteration: Iteration, body: Graph, carries: int, xs: int, reverse: bool, sizes: Sizes):
+        self.iteration, self.body, self.carries, self.xs, self.reverse, self.sizes = (
+            iteration,
+            body,
+            carries,
+            xs,
+            reverse,
+            sizes,
+        )
         self.params: dict[str, Any] = {"carries": carries, "xs": xs, "reverse": reverse}
         # The constants and the arrays that get cotangents.
-        self.consts = [i for i in turn.found if i >= carries + xs]
-        self.rows = [i for i in turn.found if carries <= i < carries + xs]
+        self.consts = [i for i in iteration.found if i >= carries + xs]
+        self.rows = [i for i in iteration.found if carries <= i < carries + xs]
 
     def run(self, length: int, operands: Sequence[Any], state: Sequence[Any], seeds: Sequence[Any],
             outside: Sequence[Any], levels: int) -> list[Any]:  # fmt: skip
-        """The `state` before the turns, given that after them, and the cotangents of the arrays. The state is the
-        cotangents of live carries, and the totals of constants; `seeds` those of stacked results."""
-        turns = self.sizes.segment(length, levels)
-        if turns < length:
-            return self._segment_by_segment(length, turns, operands, state, seeds, outside, levels - 1)
-        kept: Sequence[Any] = ()
-        if self.turn.residuals:
-            kept = scan(*operands, body=self.turn.forward, length=length, **self.params)
-        return self._turn_by_turn(length, operands, state, kept[len(self.body.outputs) :], seeds, outside)
+        """The `state` before the iterations, given the state after them, and the cotangents of the arrays. The state is
+        the cotangents of live carries, and the totals of constants; `seeds` are the cotangents of stacked results."""
+        iterations = self.sizes.segment(length, levels)
+        if iterations < length:
+            return self._segment_by_segment(length, iterations, operands, state, seeds, outside, levels - 1)
+        saved: Sequence[Any] = ()
+        if self.iteration.residuals:
+            saved = scan(*operands, body=self.iteration.forward, length=length, **self.params)
+        return self._iteration_by_iteration(length, operands, state, saved[len(self.body.outputs) :], seeds, outside)
 
-    def _turn_by_turn(self, length: int, operands: Sequence[Any], state: Sequence[Any], stacked: Sequence[Any],
-                      seeds: Sequence[Any], outside: Sequence[Any]) -> list[Any]:  # fmt: skip
-        turn, first = self.turn, self.carries + self.xs
-        needed = turn.needed("input")
+    def _iteration_by_iteration(
+        self,
+        length: int,
+        operands: Sequence[Any],
+        state: Sequence[Any],
+        stacked: Sequence[Any],
+        seeds: Sequence[Any],
+        outside: Sequence[Any],
+    ) -> list[Any]:
+        iteration, first = self.iteration, self.carries + self.xs
+        needed = iteration.needed("input")
         taken, loose = [i for i in needed if i < first], [i for i in needed if i >= first]
-        live = len(turn.live)
+        live = len(iteration.live)
         groups = [state[:live], state[live:], stacked, [operands[i] for i in taken], seeds,
                   [operands[i] for i in loose], outside]  # fmt: skip
 
@@ -75,43 +89,43 @@ class _Backwards:
             supply = iter(args)
             after, sums, residuals, rows, row_seeds, fixed, known = ([next(supply) for _ in group] for group in groups)
             inputs = dict(zip([*taken, *loose], [*rows, *fixed]))
-            found = {"residual": dict(enumerate(residuals)), "input": inputs, "outside": dict(enumerate(known))}
-            pulled = turn.cotangents(lambda sort, k: found[sort][k], [*after, *row_seeds])
-            before = next_cotangents(turn, pulled, after)
+            table = {"residual": dict(enumerate(residuals)), "input": inputs, "outside": dict(enumerate(known))}
+            pulled = iteration.cotangents(lambda sort, k: table[sort][k], [*after, *row_seeds])
+            before = next_cotangents(iteration, pulled, after)
             return [*before, *accumulated(pulled, self.consts, sums), *(pulled[i] for i in self.rows)]
 
         rows, consts = ([x for group in several for x in group] for several in (groups[2:5], groups[5:]))
         return self._backwards(step, length, state, rows, consts)
 
-    def _segment_by_segment(self, length: int, turns: int, operands: Sequence[Any], state: Sequence[Any],
+    def _segment_by_segment(self, length: int, iterations: int, operands: Sequence[Any], state: Sequence[Any],
                             seeds: Sequence[Any], outside: Sequence[Any], levels: int) -> list[Any]:  # fmt: skip
         carries, xs = self.carries, self.xs
-        ends, starts = segmented(operands, turns, body=self.body, length=length, **self.params)
-        arrays = [in_blocks(x, turns, self.reverse) for x in (*operands[carries : carries + xs], *seeds)]
+        ends, starts = segmented(operands, iterations, body=self.body, length=length, **self.params)
+        arrays = [in_blocks(x, iterations, self.reverse) for x in (*operands[carries : carries + xs], *seeds)]
         consts = [*operands[carries + xs :], *outside]
-        rest, n, tails = length % turns, len(state), list[Any]()
+        rest, n, tails = length % iterations, len(state), list[Any]()
 
         def part(length: int, carry: Sequence[Any], state: Sequence[Any], rows: Sequence[Any],
                  consts: Sequence[Any]) -> list[Any]:  # fmt: skip
             loose = len(operands) - carries - xs
-            given = [*carry, *rows[:xs], *consts[:loose]]
-            return self.run(length, given, state, rows[xs:], consts[loose:], levels)
+            inputs = [*carry, *rows[:xs], *consts[:loose]]
+            return self.run(length, inputs, state, rows[xs:], consts[loose:], levels)
 
         if rest:
-            found = part(rest, ends[:carries], state, [tail for _, tail in arrays], consts)
-            state, tails = found[:n], found[n:]
+            result = part(rest, ends[:carries], state, [tail for _, tail in arrays], consts)
+            state, tails = result[:n], result[n:]
 
         def step(*args: Any) -> list[Any]:
             supply = iter(args)
             groups = (state, starts, arrays, consts)
             after, carry, rows, fixed = ([next(supply) for _ in group] for group in groups)
-            return part(turns, carry, after, rows, fixed)
+            return part(iterations, carry, after, rows, fixed)
 
-        found = self._backwards(step, length // turns, state, [*starts, *(whole for whole, _ in arrays)], consts)
-        blocks = [reshape(x, shape=(length - rest, *x.shape[2:])) for x in found[n:]]
+        result = self._backwards(step, length // iterations, state, [*starts, *(whole for whole, _ in arrays)], consts)
+        blocks = [reshape(x, shape=(length - rest, *x.shape[2:])) for x in result[n:]]
         if rest:
             blocks = [joined(x, tail, self.reverse) for x, tail in zip(blocks, tails)]
-        return [*found[:n], *blocks]
+        return [*result[:n], *blocks]
 
     def _backwards(self, step: Any, length: int, state: Sequence[Any], rows: Sequence[Any],
                    consts: Sequence[Any]) -> list[Any]:  # fmt: skip

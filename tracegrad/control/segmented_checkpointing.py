@@ -1,10 +1,10 @@
-"""Loops in segments: how a scan is divided whose turns would keep too much for its derivative.
+"""Divide scans into segments whose iterations are recomputed in the backward pass (segmented checkpointing).
 
-A derivative reads values of each turn, from the last turn to the first. To keep them all takes memory for every turn.
-Of a loop in segments, the carries at the beginning of each segment are kept, and the turns of one segment at a time:
-the segment is run again when the derivative comes to it. With s segments of k turns that is s times the carries and k
-times what a turn keeps, some 2 sqrt(n) of these instead of n, for one more run of the loop. A segment may be divided in
-its turn (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016).
+A derivative reads values of each iteration, from the last to the first. Saving all of them takes memory for every
+iteration. A segmented loop saves the carries at the beginning of each segment, and the residuals of one segment at a
+time: a segment is rerun when the derivative reaches it. With s segments of k iterations this takes s times the carries
+and k times the residuals of an iteration, about 2 sqrt(n) of them instead of n, for one more run of the loop. A segment
+may be divided again (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016).
 """
 
 from __future__ import annotations
@@ -32,110 +32,109 @@ MOST_LEVELS = 3
 # -- how long the segments are -----------------------------------------------------------------------------------------
 @record(frozen=True)
 class Sizes:
-    """Bytes that a loop keeps: of the carries where a segment begins, and of each turn."""
+    """Sizes in bytes of loop residuals: of the carries at the beginning of a segment, and of each iteration."""
 
     start: int
-    turn: int
+    iteration: int
 
     def segment(self, length: int, levels: int) -> int:
-        """How many turns a segment has where the loop is divided so often: as many as take the least memory, or so
-        that no turn is left over, if that takes not much more; all turns if that is better than to divide them.
+        """The number of iterations per segment if the loop is divided `levels` times: the one of least memory, or one
+        near it without a remainder; all iterations if dividing does not help.
 
         >>> Sizes(8, 8).segment(10_000, 1), Sizes(8, 800).segment(10_000, 1), Sizes(8, 8).segment(10_007, 1)
         (100, 10, 100)
         """
         if not levels or length < 2:
             return length
-        count = (length * self.turn / max(self.start, 1)) ** (1 / (levels + 1))
+        count = (length * self.iteration / max(self.start, 1)) ** (1 / (levels + 1))
         best = length / min(max(count, 1), length)
         whole = [k for k in range(max(round(best / 2), 1), min(round(best * 2), length) + 1) if length % k == 0]
         return min(whole, key=lambda k: max(k / best, best / k), default=max(round(best), 1))
 
     def memory(self, length: int, levels: int) -> int:
-        """What the loop keeps at most, divided so often.
+        """The maximal memory of the loop's residuals, divided `levels` times.
 
         >>> Sizes(8, 8).memory(10_000, 0), Sizes(8, 8).memory(10_000, 1), Sizes(8, 8).memory(10_000, 2)
         (80000, 1600, 520)
         """
-        turns = self.segment(length, levels)
-        if turns == length:
-            return length * self.turn
-        return length // turns * self.start + self.memory(turns, levels - 1)
+        iterations = self.segment(length, levels)
+        if iterations == length:
+            return length * self.iteration
+        return length // iterations * self.start + self.memory(iterations, levels - 1)
 
     def levels(self, length: int, bound: int) -> int:
-        """How often to divide the loop: until it keeps within the bound. If it never does, as often as helps, which
-        is to halve what is kept."""
-        found = [self.memory(length, levels) for levels in range(MOST_LEVELS + 1)]
-        least = min(found)
-        within = [levels for levels, size in enumerate(found) if size <= bound]
+        """How often to divide the loop until its residuals fit the bound. If they never fit: the number of least memory
+        if it at least halves the residuals, else 0."""
+        results = [self.memory(length, levels) for levels in range(MOST_LEVELS + 1)]
+        least = min(results)
+        within = [levels for levels, size in enumerate(results) if size <= bound]
         if within:
             return within[0]
-        return found.index(least) if 2 * least <= found[0] else 0
+        return results.index(least) if 2 * least <= results[0] else 0
 
 
 def division(
     body: Graph, forward: Graph, carries: int, length: int, most: int = MOST_LEVELS, what: str = ""
 ) -> tuple[Sizes, int]:
-    """What a loop of this body keeps for its derivative, `forward` giving what each turn keeps as further results; and
-    how often it is divided because of that, at `most`. Messages call its turns `what`."""
-    kept = forward.outputs[len(body.outputs) :]
-    sizes = Sizes(_bytes(forward.inputs[k] for k in _carried(forward, kept, carries)), _bytes(kept))
+    """The residual sizes of a loop with this body (`forward` returns each iteration's residuals as further results),
+    and how often to divide it, at `most`. Messages call its iterations `what`."""
+    saved = forward.outputs[len(body.outputs) :]
+    sizes = Sizes(_bytes(forward.inputs[k] for k in _carried(forward, saved, carries)), _bytes(saved))
     bound = _bound()
-    if bound is None or length * sizes.turn <= bound:
+    if bound is None or length * sizes.iteration <= bound:
         return sizes, 0
     levels = min(sizes.levels(length, bound), most)
     what = what or f"{length} turns"
     where = next((node.location for node in reversed(body.nodes) if node.location), "") or "an unknown line"
     if levels:
-        _note(where, f"{what} would keep {_told(length * sizes.turn)} for the derivative, segments of "
+        _note(where, f"{what} would keep {_told(length * sizes.iteration)} for the derivative, segments of "
               f"{sizes.segment(length, levels)} turns keep {_told(sizes.memory(length, levels))}")  # fmt: skip
         log(
             "loops", "%s at %s would keep %s for the derivative, more than loop_memory (%s): in segments of %d "
             "turns%s they keep %s",
-            what, where, _told(length * sizes.turn), _told(bound), sizes.segment(length, levels),
+            what, where, _told(length * sizes.iteration), _told(bound), sizes.segment(length, levels),
             f", divided {levels} times," if levels > 1 else "", _told(sizes.memory(length, levels)),
         )  # fmt: skip
     else:
         log(
             "loops", "%s at %s keep %s for the derivative, more than loop_memory (%s): segments of them would "
-            "begin with as much", what, where, _told(length * sizes.turn), _told(bound),
+            "begin with as much", what, where, _told(length * sizes.iteration), _told(bound),
         )  # fmt: skip
     return sizes, levels
 
 
 def _bound() -> int | None:
-    """`settings.loop_memory`, of a batch what it is for each example. When it changes, the function that is traced is
-    traced again."""
-    found, examples, bound = recorder(), 1, settings.loop_memory
-    while found is not None:
-        examples *= found.examples
-        if isinstance(found, TraceBuilder) and found.world.open:
-            found.world.assume(Item(Fixed(vars(settings), "tracegrad.settings"), "loop_memory"), "equals", bound)
-        found = found.around
+    """`settings.loop_memory` per example of a batch. A change of the setting retraces the traced function."""
+    result, examples, bound = recorder(), 1, settings.loop_memory
+    while result is not None:
+        examples *= result.examples
+        if isinstance(result, TraceBuilder) and result.world.open:
+            result.world.assume(Item(Fixed(vars(settings), "tracegrad.settings"), "loop_memory"), "equals", bound)
+        result = result.around
     return bound if bound is None else bound // max(examples, 1)
 
 
 def _note(where: str, what: str) -> None:
-    """Tell the trace around of a loop that is divided."""
-    found, outermost = recorder(), None
-    while found is not None:
-        outermost = found if isinstance(found, TraceBuilder) else outermost
-        found = found.around
+    """Report a divided loop to the enclosing trace."""
+    result, outermost = recorder(), None
+    while result is not None:
+        outermost = result if isinstance(result, TraceBuilder) else outermost
+        result = result.around
     if outermost is not None:
         outermost.divided[where] = what
 
 
 def _carried(graph: Graph, wanted: Sequence[Node], carries: int) -> list[int]:
-    """The carries that the values `wanted` of some turn are computed from."""
+    """The carries that the values `wanted` of some iteration depend on."""
     needed = set(wanted)
     while True:
         for node in reversed(graph.nodes):
             if node in needed:
                 needed.update(node.operands)
-        found = [k for k in range(carries) if graph.inputs[k] in needed]
-        more = {graph.outputs[k] for k in found} - needed
+        results = [k for k in range(carries) if graph.inputs[k] in needed]
+        more = {graph.outputs[k] for k in results} - needed
         if not more:
-            return found
+            return results
         needed |= more
 
 
@@ -150,58 +149,58 @@ def _told(size: int) -> str:
 
 # -- the loop ----------------------------------------------------------------------------------------------------------
 def segmented(
-    operands: Sequence[Any], turns: int, *, body: Graph, carries: int, xs: int, length: int, reverse: bool
+    operands: Sequence[Any], iterations: int, *, body: Graph, carries: int, xs: int, length: int, reverse: bool
 ) -> tuple[list[Any], list[Any]]:
-    """The whole segments of a scan: its results so far, in order of turns, and the carries at the beginning of each
-    segment. The turns that are left over come last."""
+    """The whole segments of a scan: its results so far, in iteration order, and the carries at the beginning of each
+    segment. The remaining iterations come last."""
     carry, seqs, consts = operands[:carries], operands[carries : carries + xs], operands[carries + xs :]
-    count = length // turns
+    count = length // iterations
 
     def segment(*args: Any) -> list[Any]:
-        found = scan(*args, body=body, carries=carries, xs=xs, length=turns, reverse=reverse)
-        return [*found, *args[:carries]]
+        result = scan(*args, body=body, carries=carries, xs=xs, length=iterations, reverse=reverse)
+        return [*result, *args[:carries]]
 
-    blocks = [in_blocks(x, turns, reverse)[0] for x in seqs]
+    blocks = [in_blocks(x, iterations, reverse)[0] for x in seqs]
     avals = [*map(aval_of, carry), *map(row_of, blocks), *map(aval_of, consts)]
-    found = scan(
+    result = scan(
         *carry, *blocks, *consts, body=build(segment, avals), carries=carries, xs=xs, length=count, reverse=reverse
     )
-    ys = [_merged(y) for y in found[carries : len(body.outputs)]]
-    return [*found[:carries], *ys], list(found[len(body.outputs) :])
+    ys = [_merged(y) for y in result[carries : len(body.outputs)]]
+    return [*result[:carries], *ys], list(result[len(body.outputs) :])
 
 
-def run_in_segments(operands: Sequence[Any], turns: int, **params: Any) -> tuple[Any, ...]:
-    """The results of a scan with these parameters, run in segments of so many turns."""
-    carries, xs, rest, reverse = params["carries"], params["xs"], params["length"] % turns, params["reverse"]
-    found, _ = segmented(operands, turns, **params)
+def run_in_segments(operands: Sequence[Any], iterations: int, **params: Any) -> tuple[Any, ...]:
+    """The results of a scan with these parameters, run in segments of so many iterations."""
+    carries, xs, rest, reverse = params["carries"], params["xs"], params["length"] % iterations, params["reverse"]
+    result, _ = segmented(operands, iterations, **params)
     if not rest:
-        return tuple(found)
-    tails = [in_blocks(x, turns, reverse)[1] for x in operands[carries : carries + xs]]
-    last = scan(*found[:carries], *tails, *operands[carries + xs :], **{**params, "length": rest})
-    return (*last[:carries], *(joined(a, b, reverse) for a, b in zip(found[carries:], last[carries:])))
+        return tuple(result)
+    tails = [in_blocks(x, iterations, reverse)[1] for x in operands[carries : carries + xs]]
+    last = scan(*result[:carries], *tails, *operands[carries + xs :], **{**params, "length": rest})
+    return (*last[:carries], *(joined(a, b, reverse) for a, b in zip(result[carries:], last[carries:])))
 
 
-def in_blocks(x: Any, turns: int, reverse: bool) -> tuple[Any, Any]:
-    """The rows of `x` segment by segment, and those that are left over: the first ones of a loop in reverse."""
+def in_blocks(x: Any, iterations: int, reverse: bool) -> tuple[Any, Any]:
+    """The rows of `x` segment by segment, and the remaining rows: the first rows of a reverse loop."""
     length, *shape = x.shape
-    count, rest = divmod(length, turns)
+    count, rest = divmod(length, iterations)
     if not rest:
-        return reshape(x, shape=(count, turns, *shape)), _rows(x, 0, 0)
+        return reshape(x, shape=(count, iterations, *shape)), _rows(x, 0, 0)
     first = rest if reverse else 0
-    whole = _rows(x, first, first + count * turns)
+    whole = _rows(x, first, first + count * iterations)
     tail = _rows(x, 0, rest) if reverse else _rows(x, length - rest, length)
-    return reshape(whole, shape=(count, turns, *shape)), tail
+    return reshape(whole, shape=(count, iterations, *shape)), tail
 
 
 def joined(whole: Any, tail: Any, reverse: bool) -> Any:
-    """The rows of the segments and of what was left over, in order."""
+    """The rows of the segments and the remaining rows, in order."""
     return concatenate(*((tail, whole) if reverse else (whole, tail)), axis=0)
 
 
 def _merged(x: Any) -> Any:
-    """The rows of segments as rows."""
-    count, turns, *shape = x.shape
-    return reshape(x, shape=(count * turns, *shape))
+    """The rows of all segments along one axis."""
+    count, iterations, *shape = x.shape
+    return reshape(x, shape=(count * iterations, *shape))
 
 
 def _rows(x: Any, start: int, stop: int) -> Any:

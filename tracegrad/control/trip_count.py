@@ -1,9 +1,9 @@
-"""What is known of loops that count: the value of a counter in every turn, and how many turns there are.
+"""Compute trip counts and induction variables of loops.
 
-A carry to which each turn adds the same integer is a counter. Its values need not be kept for a derivative, nor need
-the number of turns of a `while_loop` that goes on while a counter is below a limit. Where the limit and what the
-counter begins with are in known ranges, so is the number of turns: a loop within a loop that says `for j in range(i)`
-has as much room as `i` can be large, and is not traced again for want of it.
+A carry to which each iteration adds the same integer is an induction variable. Its values need not be saved for a
+derivative, and a `while_loop` that runs while a counter is below a limit has a computable trip count. If the limit and
+the initial value have known ranges, so has the trip count: the loop `for j in range(i)` inside another loop gets room
+for the largest `i`, and is not traced again for lack of room.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.shape.fill import arange
 from tracegrad.ops.shape.linear import broadcast_to, fresh, full, reshape, slice
 
-__all__ = ["counters", "in_turn", "known_turns", "limit_of", "most_turns", "range_of", "with_room"]
+__all__ = ["counters", "in_iteration", "known_iterations", "limit_of", "most_iterations", "range_of", "with_room"]
 
 MOST_ROOM = 1 << 12  # turns for which room is made because there might be so many
 DEEPEST = 30  # how far back ranges are looked for
@@ -35,7 +35,7 @@ ANY: Range = (-np.inf, np.inf)
 
 # -- counters ------------------------------------------------------------------------------------------------
 def counters(body: Graph, carries: int) -> dict[int, int]:
-    """What a turn adds, for each carry that is a counter."""
+    """The step of each carry that is an induction variable."""
     return {k: step for k in range(carries) if (step := _step(body.outputs[k], body.inputs[k])) is not None}
 
 
@@ -52,9 +52,9 @@ def _is_whole(x: Any) -> bool:
     return is_literal(x) and type(x) is int
 
 
-def in_turn(start: Any, turn: Any, step: int) -> Any:
-    """A counter that begins with `start`, before turn number `turn`."""
-    return add(start, turn if step == 1 else multiply(turn, step))
+def in_iteration(start: Any, iteration: Any, step: int) -> Any:
+    """The value of a counter with initial value `start` before iteration number `iteration`."""
+    return add(start, iteration if step == 1 else multiply(iteration, step))
 
 
 # -- the number of turns -------------------------------------------------------------------------------------
@@ -66,8 +66,8 @@ _LIMITS = {
 
 
 def limit_of(cond: Graph, body: Graph, carries: int) -> tuple[int, int, Any, int] | None:
-    """The counter that a condition compares: its number, its step (1 or -1), the limit (an input's number as a Node
-    stands, or an integer), and what is added to the turns; None if it is no such condition."""
+    """The counter that a condition compares: its number, its step (1 or -1), the limit (an integer, or a Node for an
+    input), and a correction of the trip count; None for other conditions."""
     (asked,) = cond.outputs
     steps = counters(body, carries)
     for side, step, more in _LIMITS.get(asked.op, ()):  # type: ignore[call-overload]
@@ -83,31 +83,31 @@ def limit_of(cond: Graph, body: Graph, carries: int) -> tuple[int, int, Any, int
     return None
 
 
-def known_turns(operands: Sequence[Any], cond: Graph, body: Graph, carries: int) -> Any:
-    """The number of turns of a `while_loop`, as a value computed from its operands; None if that is not known."""
-    if (found := limit_of(cond, body, carries)) is None:
+def known_iterations(operands: Sequence[Any], cond: Graph, body: Graph, carries: int) -> Any:
+    """The trip count of a `while_loop`, as a value computed from its operands; None if it is unknown."""
+    if (result := limit_of(cond, body, carries)) is None:
         return None
-    k, step, limit, more = found
+    k, step, limit, more = result
     stop = operands[cond.inputs.index(limit)] if isinstance(limit, Node) else limit
     first, last = (operands[k], stop) if step == 1 else (stop, operands[k])
-    turns = subtract(last, first)
-    return maximum(add(turns, more) if more else turns, 0)
+    iterations = subtract(last, first)
+    return maximum(add(iterations, more) if more else iterations, 0)
 
 
-def most_turns(ranges: Sequence[Range], cond: Graph, body: Graph, carries: int) -> int:
-    """How many turns a `while_loop` has at most whose operands are in these ranges; 0 if that is not known, or more
-    than room is made for."""
-    if (found := limit_of(cond, body, carries)) is None:
+def most_iterations(ranges: Sequence[Range], cond: Graph, body: Graph, carries: int) -> int:
+    """An upper bound of the trip count of a `while_loop` with operands in these ranges; 0 if it is unknown, or more
+    than the room allowed."""
+    if (result := limit_of(cond, body, carries)) is None:
         return 0
-    k, step, limit, more = found
+    k, step, limit, more = result
     low, high = ranges[cond.inputs.index(limit)] if isinstance(limit, Node) else (limit, limit)
-    turns = (high - ranges[k][0] if step == 1 else ranges[k][1] - low) + more
-    return max(int(turns), 1) if turns <= MOST_ROOM else 0
+    iterations = (high - ranges[k][0] if step == 1 else ranges[k][1] - low) + more
+    return max(int(iterations), 1) if iterations <= MOST_ROOM else 0
 
 
 # -- ranges --------------------------------------------------------------------------------------------------
 def range_of(x: Any, known: dict[Node, Range] | None = None, deep: int = 0) -> Range:
-    """The least and the greatest value of the elements of `x`, an operand or a node; `known` are those of inputs."""
+    """The interval of the elements of `x`, an operand or a node; `known` are the intervals of inputs."""
     bounds: Any = known or {}
     if isinstance(x, Value):
         bounds, x = getattr(x.builder, "bounds", bounds), x.node
@@ -150,26 +150,26 @@ _RANGES: dict[Any, Any] = {
 
 
 # -- room ----------------------------------------------------------------------------------------------------
-def with_room(body: Graph, operands: Sequence[Any], carries: int, turns: int) -> Graph:
-    """The body of a loop of at most so many turns (0: not known), in which loops within have room for as many turns as
-    they may have; `operands` are those of the loop."""
+def with_room(body: Graph, operands: Sequence[Any], carries: int, iterations: int) -> Graph:
+    """The body of a loop of at most so many iterations (0: unknown), whose inner loops get room for their maximal trip
+    counts; `operands` are the operands of the loop."""
     if not any(node.regions for node in body.nodes):
         return body
-    return _with_room(body, _inside(body, list(map(range_of, operands)), carries, turns))
+    return _with_room(body, _inside(body, list(map(range_of, operands)), carries, iterations))
 
 
-def _inside(body: Graph, ranges: Sequence[Range], carries: int, turns: int) -> list[Range]:
-    """The ranges of the inputs of a body, given those of the operands of the loop."""
-    steps, found = counters(body, carries), list[Range]()
+def _inside(body: Graph, ranges: Sequence[Range], carries: int, iterations: int) -> list[Range]:
+    """The intervals of a body's inputs, given the intervals of the loop's operands."""
+    steps, result = counters(body, carries), list[Range]()
     for k, (low, high) in enumerate(ranges):
         if k >= carries or body.outputs[k] is body.inputs[k]:
-            found.append((low, high))
-        elif k in steps and turns:
-            way = steps[k] * (turns - 1)
-            found.append((low + min(way, 0), high + max(way, 0)))
+            result.append((low, high))
+        elif k in steps and iterations:
+            way = steps[k] * (iterations - 1)
+            result.append((low + min(way, 0), high + max(way, 0)))
         else:
-            found.append(ANY)
-    return found
+            result.append(ANY)
+    return result
 
 
 def _with_room(graph: Graph, ranges: Sequence[Range]) -> Graph:
@@ -178,8 +178,8 @@ def _with_room(graph: Graph, ranges: Sequence[Range]) -> Graph:
     for node in graph.nodes:
         params = node.params
         if node.regions:
-            given = [range_of(x, known) for x in node.inputs]
-            params = _roomy(node, given)
+            operands = [range_of(x, known) for x in node.inputs]
+            params = _roomy(node, operands)
         if params is not node.params or any(x in moved for x in node.operands):
             inputs = tuple([moved.get(x, x) if isinstance(x, Node) else x for x in node.inputs])
             moved[node] = Node(node.op, inputs, params, node.aval, node.location)
@@ -188,11 +188,11 @@ def _with_room(graph: Graph, ranges: Sequence[Range]) -> Graph:
 
 
 def _roomy(node: Node, ranges: Sequence[Range]) -> Any:
-    """The parameters of a node with regions whose operands are in these ranges."""
+    """The parameters of a node with regions, with room for operands in these ranges."""
     params = dict(node.params)
     form = node.op.form if node.op is not None else None
     if isinstance(form, While):
-        most = most_turns(ranges, params["cond"], params["body"], params["carries"])
+        most = most_iterations(ranges, params["cond"], params["body"], params["carries"])
         if most and not params["capacity"]:
             params["capacity"] = most
         inside = _inside(params["body"], ranges, params["carries"], most)

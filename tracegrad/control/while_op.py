@@ -1,8 +1,8 @@
-"""`while_loop`: a region that runs as long as another one says.
+"""The op `while_loop`: run a region while another region returns true.
 
-The operands are the initial carries and constants; both regions get the carries and the constants. The body gives new
-carries and, where `capacity` says how many can be kept, results, which are stacked: what a derivative needs of each
-turn. The number of turns is a result too.
+The operands are the initial carries and constants; both regions take the carries and the constants. The body returns
+new carries and, if `capacity` sets the room for them, results, which are stacked: the residuals of each
+iteration. The number of iterations is also a result.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval, aval_of
-from tracegrad.control.loop_jvp import pushed_turn
-from tracegrad.control.region_ops import as_batches, require, run_region, turn_for_batch
+from tracegrad.control.loop_jvp import pushed_iteration
+from tracegrad.control.region_ops import as_batches, iteration_for_batch, require, run_region
 from tracegrad.errors import CapacityError
-from tracegrad.ir import Graph, build, turns
+from tracegrad.ir import Graph, build, replayer
 from tracegrad.ir.batch import batched
 from tracegrad.ops.core.forms import While
 from tracegrad.ops.core.op import AS_WRITTEN, Several, primitive
@@ -34,19 +34,19 @@ _BOOL, _INT64 = Aval((), np.dtype(bool)), Aval((), np.dtype(np.int64))
 
 @primitive(While(), on_complex=AS_WRITTEN)
 def while_loop(*operands: Any, cond: Graph, body: Graph, carries: int, capacity: int) -> Any:
-    """The last carries, the number of turns and the stacked results of `body`, run while `cond` holds.
+    """The final carries, the trip count and the stacked results of `body`, run while `cond` holds.
 
-    There is room for the results of `capacity` turns: CapacityError if there are more turns. In compiled code the rows
-    that no turn writes hold anything, but for the last one, which a batch reads for examples that have no turn left. A
-    loop without results may say by `capacity` how many turns it has at most.
+    The results have room for `capacity` iterations; more iterations raise CapacityError. In compiled code, rows that no
+    iteration writes are undefined, except the last one, which a batch reads for finished examples. For a loop without
+    results, `capacity` may bound the number of iterations.
     """
     carry, consts = list(operands[:carries]), operands[carries:]
     stacked = [np.zeros((capacity, *y.aval.shape), y.aval.dtype) for y in body.outputs[carries:]]
-    count, goes_on, turn = 0, turns(cond), turns(body)
+    count, goes_on, iteration = 0, replayer(cond), replayer(body)
     while goes_on([*carry, *consts])[0]:
         if stacked and count == capacity:
             raise CapacityError(f"while_loop: more than {capacity} turns")
-        outputs = turn([*carry, *consts])
+        outputs = iteration([*carry, *consts])
         carry = outputs[:carries]
         for rows_of, y in zip(stacked, outputs[carries:]):
             rows_of[count] = y
@@ -65,33 +65,33 @@ def _(*operands: Aval, cond: Graph, body: Graph, carries: int, capacity: int) ->
 
 
 class _Room(threading.local):
-    """For how many turns a derivative keeps what it needs, in this thread."""
+    """The number of iterations for which derivatives of this thread save residuals."""
 
-    turns = 64
+    iterations = 64
 
 
 ROOMS = _Room()
 
 
 class room_for:
-    """While derivatives of loops keep what they need of so many turns."""
+    """Set the number of iterations for which derivatives of loops save residuals (context manager)."""
 
-    def __init__(self, turns: int):
-        self.turns = turns
+    def __init__(self, iterations: int):
+        self.iterations = iterations
 
     def __enter__(self) -> None:
-        self.before, ROOMS.turns = ROOMS.turns, self.turns
+        self.before, ROOMS.iterations = ROOMS.iterations, self.iterations
 
     def __exit__(self, *_: object) -> None:
-        ROOMS.turns = self.before
+        ROOMS.iterations = self.before
 
 
 @while_loop.def_jvp
 def _(tangents: Sequence[Any], ans: Any, *operands: Any, cond: Graph, body: Graph, carries: int,
       capacity: int) -> tuple[Any, ...]:  # fmt: skip
-    moving, both, found = pushed_turn(body, [i for i, t in enumerate(tangents) if t is not None], carries)
+    moving, both, result = pushed_iteration(body, [i for i, t in enumerate(tangents) if t is not None], carries)
     carried = [i for i in moving if i < carries]
-    results = [k for k in found if k >= carries]
+    results = [k for k in result if k >= carries]
     n, loose = carries + len(carried), len(operands) - carries
 
     # The carries and the constants are each followed by their tangents, and so are the results of the turn.
@@ -100,9 +100,9 @@ def _(tangents: Sequence[Any], ans: Any, *operands: Any, cond: Graph, body: Grap
         return values, [*args[carries:n], *args[n + loose :]]
 
     def step(*args: Any) -> list[Any]:
-        values, given = split(args)
-        out = run_region(both, [*values, *given])
-        ts = dict(zip(found, out[len(body.outputs) :]))
+        values, inputs = split(args)
+        out = run_region(both, [*values, *inputs])
+        ts = dict(zip(result, out[len(body.outputs) :]))
         moved = [ts[k] if k in ts else zeros_like(out[k]) for k in carried]
         return [*out[:carries], *moved, *out[carries : len(body.outputs)], *(ts[k] for k in results)]
 
@@ -121,26 +121,27 @@ def _(tangents: Sequence[Any], ans: Any, *operands: Any, cond: Graph, body: Grap
 @while_loop.def_batch
 def _(size: int, flags: tuple[bool, ...], *operands: Any, cond: Graph, body: Graph, carries: int,
       capacity: int) -> tuple[Any, ...]:  # fmt: skip
-    turn, inside, found = turn_for_batch(body, size, flags, carries)
+    iteration, inside, result = iteration_for_batch(body, size, flags, carries)
     goes_on, (own,) = batched(cond, size, inside)
     if own:
         return _each_to_its_end(size, flags, operands, cond, body, carries, capacity)
-    given = as_batches(size, operands, flags, inside)
-    ans = while_loop(*given, cond=goes_on, body=turn, carries=carries, capacity=capacity)
-    stacked = [to_axis(x, 1, 0) if many else x for x, many in zip(ans[carries + 1 :], found[carries:])]
-    have = [*found[:carries], False, *found[carries:]]
+    args = as_batches(size, operands, flags, inside)
+    ans = while_loop(*args, cond=goes_on, body=iteration, carries=carries, capacity=capacity)
+    stacked = [to_axis(x, 1, 0) if many else x for x, many in zip(ans[carries + 1 :], result[carries:])]
+    have = [*result[:carries], False, *result[carries:]]
     return tuple(as_batches(size, [*ans[: carries + 1], *stacked], have, [True] * len(have)))
 
 
 def _each_to_its_end(size: int, flags: Sequence[bool], operands: Sequence[Any], cond: Graph, body: Graph, carries: int,
                      capacity: int) -> tuple[Any, ...]:  # fmt: skip
-    """A loop whose batch has conditions of its own: it runs while any holds, and what has ended stays as it is."""
+    """A batched loop with one condition per example: it runs while any condition holds, and finished examples stay
+    unchanged."""
     inside = [*(True for _ in range(carries)), *flags[carries:]]
     goes_on, _ = batched(cond, size, inside, [True])
-    turn, _ = batched(body, size, inside, [True] * len(body.outputs))
-    given = as_batches(size, operands, flags, inside)
-    given.insert(carries, full(shape=(size,), value=0, dtype="int64"))
-    avals = [aval_of(x) for x in given]
+    iteration, _ = batched(body, size, inside, [True] * len(body.outputs))
+    inputs = as_batches(size, operands, flags, inside)
+    inputs.insert(carries, full(shape=(size,), value=0, dtype="int64"))
+    avals = [aval_of(x) for x in inputs]
 
     def condition(*args: Any) -> list[Any]:
         return [reduce_any(run_region(goes_on, [*args[:carries], *args[carries + 1 :]])[0], axes=(0,))]
@@ -148,13 +149,13 @@ def _each_to_its_end(size: int, flags: Sequence[bool], operands: Sequence[Any], 
     def step(*args: Any) -> list[Any]:
         region_args = [*args[:carries], *args[carries + 1 :]]
         moving = run_region(goes_on, region_args)[0]
-        after = run_region(turn, region_args)
-        before = [*args[:carries], *(0.0 if x.aval.is_inexact else 0 for x in turn.outputs[carries:])]
+        after = run_region(iteration, region_args)
+        before = [*args[:carries], *(0.0 if x.aval.is_inexact else 0 for x in iteration.outputs[carries:])]
         chosen = [where(reshape(moving, shape=(size, *(1 for _ in x.shape[1:]))), x, y) for x, y in zip(after, before)]
         return [*chosen[:carries], add(args[carries], cast(moving, dtype="int64")), *chosen[carries:]]
 
     ans = while_loop(
-        *given, cond=build(condition, avals), body=build(step, avals), carries=carries + 1, capacity=capacity
+        *inputs, cond=build(condition, avals), body=build(step, avals), carries=carries + 1, capacity=capacity
     )
     return (*ans[: carries + 1], *(to_axis(x, 1, 0) for x in ans[carries + 2 :]))
 

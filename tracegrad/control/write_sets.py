@@ -1,4 +1,4 @@
-"""What a region does to an array that it updates: which windows of it are written, here and in regions within."""
+"""Compute the write set of a region on an updated array: the windows written by it and by nested regions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Updates"]
 
 
 class Updates:
-    """The windows that are written, from the value of an array after a turn back to what it was before."""
+    """Windows written to an array, traced back from its value after an iteration to its value before."""
 
     def __init__(self, known: dict[Node, Distances]):
         self.known = known
@@ -22,7 +22,7 @@ class Updates:
         self.first: Node | None = None  # the input that it was, if nothing is done to it but to write windows
 
     def look(self, after: Node, until: Node | None = None) -> Updates:
-        """Look from `after` back to what the array was before the turn, or to the value `until` of it."""
+        """Trace back from `after` to the value of the array before the iteration, or to its value `until`."""
         x: Any = after
         while isinstance(x, Node):
             self.values.append(x)
@@ -33,7 +33,7 @@ class Updates:
         return self
 
     def _before(self, x: Node) -> Any:
-        """What `x` was, as an operand of what has written windows of it; or None."""
+        """The operand of `x` whose windows `x` has updated; or None."""
         if x.op is dynamic_update_slice:
             starts = [distances(a, self.known) for a in x.inputs[2:]]
             self.windows.append(window_at(starts, x.inputs[1].aval.shape, dict(x.params)["step"]))
@@ -51,18 +51,18 @@ class Updates:
         body, carries, xs = params["body"], params["carries"], params.get("xs", 0)
         if k >= carries:
             return None
-        given = [distances(x, self.known) for x in (*loop.inputs[:carries], *loop.inputs[carries + xs :])]
+        operands = [distances(x, self.known) for x in (*loop.inputs[:carries], *loop.inputs[carries + xs :])]
         rows = loop.inputs[carries : carries + xs]
-        inside = Updates(inside_of(given, rows, body, carries, params.get("cond"))).look(body.outputs[k])
+        inside = Updates(inside_of(operands, rows, body, carries, params.get("cond"))).look(body.outputs[k])
         self.windows += inside.windows
         return loop.inputs[k] if inside.first is body.inputs[k] else None
 
     def _of_branches(self, choice: Node, k: int) -> Any:
-        found = set()
+        results = set()
         for branch in dict(choice.params)["branches"]:
-            given = [distances(x, self.known) for x in choice.inputs[1:]]
-            inside = Updates(dict(zip(branch.inputs, given))).look(branch.outputs[k])
+            operands = [distances(x, self.known) for x in choice.inputs[1:]]
+            inside = Updates(dict(zip(branch.inputs, operands))).look(branch.outputs[k])
             self.windows += inside.windows
-            found.add(None if inside.first is None else branch.inputs.index(inside.first))
-        place = found.pop()
-        return None if found or place is None else choice.inputs[1 + place]
+            results.add(None if inside.first is None else branch.inputs.index(inside.first))
+        place = results.pop()
+        return None if results or place is None else choice.inputs[1 + place]

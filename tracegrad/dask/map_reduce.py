@@ -1,4 +1,4 @@
-"""The transforms: `tg.dask.value_and_grad` and `tg.dask.grad`."""
+"""Map-reduce transforms: `tg.dask.value_and_grad` and `tg.dask.grad`."""
 
 from __future__ import annotations
 
@@ -30,26 +30,27 @@ def value_and_grad(
     batched_argnums: Argnums, reduction: str = "sum", scheduler: Any = None, compute: bool = True,
     optimize: int | None = None,
 ) -> Function:  # fmt: skip
-    """The function `(*args) -> (value, gradient)` of a loss over all chunks of the arguments `batched_argnums`.
+    """Return the function `(*args) -> (value, gradient)` of a loss over all chunks of `batched_argnums`.
 
-    Those are Dask arrays in chunks along axis 0, or lists of partitions: delayed values or futures of arrays or
-    pytrees, or these themselves; or tuples, dicts and other pytrees of such, with the same chunks each. `fun` is called
-    with one chunk in their places, and what it gives is added up over the chunks, as are the gradients, which have the
-    structure, shapes and dtypes of the arguments `argnums`. So it is to be a sum over rows; a term that does not
-    depend on them, such as a penalty, would count once a chunk. With `reduction="mean"` chunks count by their rows
-    instead: then `fun` is to be a mean over rows, with such terms or without. With `has_aux`, aux is the list of what
-    the chunks gave (those that have rows, for a mean). Other options are those of `tracegrad.value_and_grad`.
+    The batched arguments are Dask arrays in chunks along axis 0; lists of partitions, which are delayed values,
+    futures, arrays or pytrees; or pytrees of such, with the same chunks each. `fun` is called with one chunk in their
+    places. Its results are added over the chunks, as are the gradients, which have the structure, shapes and dtypes of
+    the arguments `argnums`. `fun` must therefore be a sum over rows; a term independent of the rows, such as a penalty,
+    would count once a chunk. With `reduction="mean"` chunks are weighted by their rows instead: `fun` must be a mean
+    over rows, and may have such terms. With `has_aux`, aux is the list of the chunks' values (of chunks with rows, for
+    a mean). Other options are those of `tracegrad.value_and_grad`.
 
-    The other arguments and the function, with what it has captured, are sent once a call. `scheduler` is as in
-    `dask.compute`: by default the cluster of the current client, or threads; where no chunk is Dask's, this process
-    computes one after the other, without Dask. With `compute=False` the result is a `Delayed` of the pair. For the same
-    chunks the bits are the same in all of these, on processors of one kind: sums are taken along a tree that is fixed
-    by the order of the chunks. On workers kernels run on one thread, unless `TRACEGRAD_NUM_THREADS` says otherwise.
+    The other arguments and the function, with its captures, are sent once a call. `scheduler` is as in `dask.compute`:
+    by default the cluster of the current client, or threads. Without Dask objects among the chunks, this process
+    computes one chunk after the other, without Dask. With `compute=False` the result is a `Delayed` of the pair. For
+    the same chunks the bits are the same in all cases, on processors of one kind, because sums follow a tree that is
+    fixed by the order of the chunks. Kernels on workers run on one thread, unless `TRACEGRAD_NUM_THREADS` says
+    otherwise.
 
-    Raises TypeError for an argument without chunks, for a function that cannot be pickled, and what
-    `tracegrad.value_and_grad` raises; ValueError for argnums that are batched or none; `ShapeError` for chunks that do
-    not fit; RuntimeError where workers die again and again at one chunk; ImportError where Dask is needed and is not
-    there. What `fun` raises comes from the workers, with a note that says at which chunk.
+    TypeError for an argument without chunks, and for a function that cannot be pickled; ValueError for argnums that are
+    batched or none; `ShapeError` for chunks that do not fit; RuntimeError if workers die repeatedly at one chunk;
+    ImportError if Dask is needed and missing; all errors of `tracegrad.value_and_grad`. Errors of `fun` come from the
+    workers, with a note that names the chunk.
 
     >>> import numpy as np
     >>> def loss(w, x, y):
@@ -68,7 +69,9 @@ def grad(
     batched_argnums: Argnums, reduction: str = "sum", scheduler: Any = None, compute: bool = True,
     optimize: int | None = None,
 ) -> Function:  # fmt: skip
-    """The function `(*args) -> gradient` of such a loss; with `has_aux`, `(gradient, aux)`. See `value_and_grad`.
+    """Return the function `(*args) -> gradient` of a chunked loss, as `value_and_grad`.
+
+    With `has_aux` it is `(*args) -> (gradient, aux)`.
 
     >>> import numpy as np
     >>> print(grad(lambda w, x: np.mean(w * x), batched_argnums=1, reduction="mean")(2.0, [np.zeros(1), np.ones(3)]))
@@ -103,8 +106,8 @@ def _over_chunks(
     def call(*args: Any, **kwargs: Any) -> Any:
         if current_trace() is not None:
             raise TraceError(located(f"{name} computes on a cluster, and cannot be called in a traced function"))
-        given, keywords = positional(fun, args, kwargs)
-        columns, placed = _placed(fun, name, how.argnums, batched, given)
+        inputs, keywords = positional(fun, args, kwargs)
+        columns, placed = _placed(fun, name, how.argnums, batched, inputs)
         job = Job(how, name, placed, keywords, columns.check(), False)
         job.fun, job.function = fun, here
         if scheduler is None and compute and not columns.of_dask():
@@ -123,30 +126,30 @@ def _several(argnums: Argnums) -> tuple[int, ...]:
 def _placed(
     fun: Function, name: str, argnums: Argnums, batched: Argnums, args: Sequence[Any]
 ) -> tuple[Columns, list[Any]]:
-    """The chunks of a call, and its arguments with places for them."""
+    """Return the chunks of a call, and its arguments with places for them."""
     who, count = describe(fun, "grad of "), len(args)
-    slopes = positions(_several(argnums), count, who)
+    derivatives = positions(_several(argnums), count, who)
     for i in _several(batched):
         if not -count <= i < count:
             text = f"batched_argnums names argument {i}, but there are {count} positional arguments"
             raise ValueError(located(f"{name}: {text}"))
     chunks = [i % count for i in _several(batched)]
-    columns, found = Columns(name), []
+    columns, result = Columns(name), []
     for i, x in enumerate(args):
         said = who.argument(i)
         if i not in chunks:
             if of_dask(x):
                 raise TypeError(located(f"{name}: {said} is Dask's; name it in batched_argnums, or compute it before"))
-            found.append(in_order(x))
-        elif i in slopes:
+            result.append(in_order(x))
+        elif i in derivatives:
             raise ValueError(located(f"{name}: argnums names {said}, which is batched and has no gradient to add up"))
         else:
-            found.append(columns.placed(x, said))
-    return columns, found
+            result.append(columns.placed(x, said))
+    return columns, result
 
 
 def _by_dask(job: Job, columns: Columns, scheduler: Any, compute: bool, result: Function) -> Any:
-    """The same by tasks of Dask's, whose keys say which chunk they are for."""
+    """Compute the same by Dask tasks, whose keys name their chunks."""
     dask = _dask()
     elsewhere, job.crowded = _where(dask, scheduler)
     if elsewhere:
@@ -199,13 +202,13 @@ def _dask() -> Any:
 
 
 def _where(dask: Any, scheduler: Any) -> tuple[bool, bool]:
-    """Whether other processes compute what this scheduler is given, and whether several chunks at a time."""
+    """Whether the scheduler uses other processes, and whether it computes several chunks at a time."""
     get = dask.base.get_scheduler(scheduler=scheduler) or dask.threaded.get
     return get not in (dask.local.get_sync, dask.threaded.get), get is not dask.local.get_sync
 
 
 def chunk_of(key: str, rows: Sequence[tuple[Any, ...]], own: str) -> str:
-    """Which chunk a task is for, by its key: that of the chunk itself, or of what it is made of."""
+    """Return the chunk of a task, by its key, which is the chunk's key or derived from it."""
     for i, entries in enumerate(rows):
         which = f"chunk {i} (of {len(rows)}, from 0)"
         if key == own.format(i):

@@ -1,4 +1,4 @@
-"""Arguments that lie in chunks, taken apart: for each array or list of partitions in them, its chunks in order."""
+"""Partitioned arguments: the chunks of each array or list of partitions, in order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Columns", "of_dask"]
 
 
 def _class(module: str, name: str) -> Any:
-    """A class of Dask's if somebody has imported it, else nothing that anything is an instance of."""
+    """Return a Dask class if it is imported, else a class without instances."""
     return getattr(sys.modules.get(module), name, ())
 
 
@@ -31,7 +31,7 @@ def of_dask(x: Any) -> bool:
 
 
 class Columns:
-    """The chunks of several arguments: chunk `i` has `entries[k][i]` where the place of number `k` stands."""
+    """Chunks of several arguments: chunk `i` has `entries[k][i]` at the place of number `k`."""
 
     def __init__(self, what: str):
         self.what = what
@@ -39,10 +39,10 @@ class Columns:
         self.entries: list[Any] = []
 
     def placed(self, arg: Any, name: str) -> Any:
-        """The argument with a place for each column in it.
+        """Return the argument with a place for each column in it.
 
-        A Dask array has its blocks along axis 0, a list one partition an item; other containers are looked into.
-        TypeError for what has no chunks, `ShapeError` for chunks along other axes.
+        A Dask array has its blocks along axis 0, a list has one partition an item; other containers are searched.
+        TypeError for arguments without chunks, `ShapeError` for chunks along other axes.
         """
         if isinstance(arg, list) or _is_array(arg):
             self.names.append(name)
@@ -55,7 +55,7 @@ class Columns:
         return tree.with_children(arg, [self.placed(x, name + path) for x, path in zip(tree.children(arg), below)])
 
     def check(self) -> int:
-        """How many chunks there are; `ShapeError` unless that and their known lengths are the same in all columns."""
+        """Return the number of chunks; `ShapeError` unless it and the known lengths agree in all columns."""
         arrays = [(n, x) for n, x in zip(self.names, self.entries) if not isinstance(x, list)]
         for name, x in arrays:
             self._check_axes(name, x)
@@ -89,18 +89,18 @@ class Columns:
         return any(not isinstance(x, list) or of_dask(x) for x in self.entries)
 
     def rows(self) -> Sequence[tuple[Any, ...]]:
-        """The entries of each chunk; those of Dask arrays are `Delayed`."""
+        """Return the entries of each chunk; entries of Dask arrays are `Delayed`."""
         arrays = [x for x in self.entries if not isinstance(x, list)]
         if arrays:
             import dask
 
             # Together, so that what several of them are made of is computed once.
-            found = iter(dask.optimize(*arrays))
-            blocks = [x if isinstance(x, list) else next(found).to_delayed(optimize_graph=False) for x in self.entries]
+            result = iter(dask.optimize(*arrays))
+            blocks = [x if isinstance(x, list) else next(result).to_delayed(optimize_graph=False) for x in self.entries]
             return list(zip(*(x if isinstance(x, list) else x.ravel().tolist() for x in blocks), strict=True))
         return list(zip(*self.entries, strict=True))
 
 
 def _child_paths(x: Any, root: str) -> list[str]:
-    """The expressions that lead to the children of a container."""
+    """Return the expressions that lead to the children of a container."""
     return tree.paths(tree.with_children(x, [0] * len(tree.children(x))), root)

@@ -1,7 +1,7 @@
-"""What travels to the workers once a call: the function, by pickle, and what is the same for all chunks.
+"""Task payload, sent to the workers once a call: the pickled function, and the data shared by all chunks.
 
-A worker knows functions by the digest of their pickle, so that of the second call on, which sends the same, it runs
-what the first one has compiled.
+A worker identifies functions by the digest of their pickle. From the second call on, with the same pickle, it runs the
+code that the first call has compiled.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tracegrad.settings import settings
 from tracegrad.trace.sources.describe import describe
 from tracegrad.traced_function import Traced
 from tracegrad.transform_support import derived
-from tracegrad.transforms import vjp_function as reverse
+from tracegrad.transforms import vjp_function
 
 __all__ = ["How", "Job", "Place", "in_order", "of_chunk"]
 
@@ -32,7 +32,7 @@ MOST_FUNCTIONS = 16
 
 
 class Place(NamedTuple):
-    """Stands in the arguments of a job for what each chunk has there: its entry of this number, which users call so."""
+    """Placeholder in the arguments of a job for a chunk's entry of this number, with its name for messages."""
 
     number: int
     name: str
@@ -42,7 +42,7 @@ tree.register_leaf(Place)
 
 
 class How(NamedTuple):
-    """What is derived of the function, as `tracegrad.value_and_grad` is told, and what becomes of the chunks."""
+    """Options of the derivative, as for `tracegrad.value_and_grad`, and the reduction of the chunks."""
 
     argnums: int | tuple[int, ...]
     has_aux: bool
@@ -51,10 +51,13 @@ class How(NamedTuple):
     reduction: str
 
     def of(self, fun: Callable[..., Any]) -> Traced[..., Any]:
-        """The function `(*args) -> (value, gradient)`. No call of it is answered by NumPy, which rounds differently;
-        and it shares nothing with others of its code, which may have been called with other things."""
-        given = self.argnums, self.has_aux, self.holomorphic
-        return derived(fun, reverse.value_and_grad(fun, *given), api.value_and_grad, given, (False, self.optimize))
+        """Return the function `(*args) -> (value, gradient)`.
+
+        NumPy evaluates no call of it, because it rounds differently. It shares nothing with other functions of its
+        code, which may have other captures.
+        """
+        args = self.argnums, self.has_aux, self.holomorphic
+        return derived(fun, vjp_function.value_and_grad(fun, *args), api.value_and_grad, args, (False, self.optimize))
 
 
 class Job:
@@ -71,11 +74,11 @@ class Job:
         self.function: Traced[..., Any] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        given = self.how, self.name, self.args, self.keywords, self.chunks, self.crowded
-        return _arrived, (given, self.pack())
+        args = self.how, self.name, self.args, self.keywords, self.chunks, self.crowded
+        return _arrived, (args, self.pack())
 
     def pack(self) -> bytes:
-        """The function, pickled once for all workers. TypeError if it cannot be, which says what of it."""
+        """Pickle the function once for all workers. TypeError if that fails; it names the reason."""
         if self.packed is not None:
             return self.packed
         import cloudpickle
@@ -90,12 +93,12 @@ class Job:
         return self.packed
 
     def size(self) -> int:
-        """Bytes that travel, but for some."""
+        """Estimate the number of bytes that are sent."""
         arrays = [x for x in tree.leaves((self.args, self.keywords)) if isinstance(x, np.ndarray)]
         return len(self.packed or b"") + sum(x.nbytes for x in arrays)
 
     def run(self, *args: Any) -> Any:
-        """The function, derived and compiled."""
+        """Return the function, derived and compiled."""
         if self.function is None:
             self.function = _known(self.pack(), self.how)
         return self.function(*args, **self.keywords)
@@ -125,7 +128,7 @@ def _known(packed: bytes, how: How) -> Traced[..., Any]:
 
 
 def of_chunk(job: Job, number: int, *entries: Any) -> Partial:
-    """What the chunk with this number gives. Errors have a note that says which it was."""
+    """Compute the result of the chunk with this number; errors have a note with the number."""
     try:
         args = [_filled(x, entries) for x in job.args]
         rows = _rows(job.args, entries) if job.how.reduction == "mean" else None
@@ -141,32 +144,35 @@ def of_chunk(job: Job, number: int, *entries: Any) -> Partial:
 
 
 def _filled(arg: Any, entries: tuple[Any, ...]) -> Any:
-    """An argument with the chunk's entries in their places."""
+    """Return an argument with the chunk's entries in their places."""
     return tree.map(lambda x: in_order(entries[x.number]) if type(x) is Place else x, arg)
 
 
 def in_order(x: Any) -> Any:
-    """The pytree with its arrays in C order: sums go through elements as they lie, and pickle lays some out anew."""
+    """Copy the arrays of a pytree to C order.
+
+    Sums follow the memory order of elements, and pickle changes the order of some arrays.
+    """
     return tree.map(lambda x: np.asarray(x, order="C") if type(x) is np.ndarray else x, x)
 
 
 def _rows(args: list[Any], entries: tuple[Any, ...]) -> int:
-    found = {}
+    table = {}
     for place in [x for x in tree.leaves(args) if type(x) is Place]:
         entry = entries[place.number]
         for name, leaf in zip(tree.paths(entry, place.name), tree.leaves(entry)):
             if not np.ndim(leaf):
                 text = f"a mean counts the rows of chunks, and {name} has none: it is a {type(leaf).__name__}"
                 raise TypeError(text)
-            found[name] = np.shape(leaf)[0]
-    if len(set(found.values())) != 1:
-        told = ", ".join(f"{name} {rows}" for name, rows in found.items())
+            table[name] = np.shape(leaf)[0]
+    if len(set(table.values())) != 1:
+        told = ", ".join(f"{name} {rows}" for name, rows in table.items())
         raise ShapeError(f"for a mean, the arrays of a chunk must have one number of rows, got {told}")
-    return int(found.popitem()[1])
+    return int(table.popitem()[1])
 
 
 class _Crowd:
-    """How many chunks are being computed by this process, and what holds meanwhile."""
+    """Number of chunks that this process computes, and the settings for that time."""
 
     count = 0
     held: Any = None
@@ -174,8 +180,10 @@ class _Crowd:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Kernels run on one thread where nobody has said on how many, as NumPy's BLAS does on Dask's workers: there is a
-    chunk for each processor. Bits do not depend on it."""
+    """Run kernels on one thread unless the number of threads is set, as NumPy's BLAS does on Dask's workers.
+
+    There is a chunk for each processor. Bits do not depend on the number of threads.
+    """
     with _lock:
         if not _Crowd.count and settings.num_threads is None:
             _Crowd.held = settings.override(num_threads=1)
@@ -192,7 +200,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _culprit(fun: Any, dumps: Callable[[Any], bytes], seen: frozenset[int] = frozenset()) -> str:
-    """What of that which a function has captured cannot be pickled; "" where that is not found."""
+    """Name the captured object that cannot be pickled; "" if it is not found."""
     inner = inspect.unwrap(fun)
     inner = getattr(inner, "__func__", inner)
     if not isinstance(inner, FunctionType) or id(inner) in seen:

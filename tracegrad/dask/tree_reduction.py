@@ -1,7 +1,7 @@
-"""What one chunk of the data gives, and how that of many becomes one: along a tree that is fixed by their order.
+"""Tree reduction of the partial results of chunks, in an order that is fixed by the chunks' order.
 
-Floating-point sums depend on the order of their terms. Here neither the workers nor the time at which they are ready
-have a part in it: neighbours are added in groups of eight, from the first to the last, and so are the sums.
+Floating-point sums depend on the order of their terms. Here neither the workers nor their completion times affect it:
+neighbours are added in groups of eight, from the first to the last, and the sums are added the same way.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ T = TypeVar("T")
 
 
 class Partial(NamedTuple):
-    """Of some chunks: how many rows they have (None where nobody asks), value and gradient over these, and the aux of
-    each. Chunks without rows have no mean: value and gradient are None."""
+    """Partial result of some chunks: their rows (None if unused), value, gradient, and the aux of each.
+
+    Chunks without rows have no mean: value and gradient are None.
+    """
 
     rows: int | None
     value: Any
@@ -51,7 +53,7 @@ def along_tree(count: int, leaf: Callable[[int], T], together: Callable[[list[T]
 
 
 def sum_of(parts: Sequence[Partial]) -> Partial:
-    """The sums over the rows of all parts.
+    """Sum over the rows of all parts.
 
     >>> sum_of([Partial(None, 1.0, (2.0,), []), Partial(None, 10.0, (20.0,), [])])
     Partial(rows=None, value=11.0, gradient=(22.0,), aux=[])
@@ -63,7 +65,7 @@ def sum_of(parts: Sequence[Partial]) -> Partial:
 
 
 def mean_of(parts: Sequence[Partial]) -> Partial:
-    """The means over the rows of all parts: each counts by its rows.
+    """Average over the rows of all parts, weighted by their rows.
 
     >>> mean_of([Partial(1, 1.0, (2.0,), []), Partial(3, 5.0, (6.0,), [])])
     Partial(rows=4, value=4.0, gradient=(5.0,), aux=[])
@@ -78,7 +80,7 @@ def mean_of(parts: Sequence[Partial]) -> Partial:
 
 
 def finished(part: Partial, has_aux: bool) -> tuple[Any, Any]:
-    """What the caller gets; ValueError for the mean over no rows."""
+    """Return the result for the caller; ValueError for the mean over no rows."""
     if part.rows == 0:
         raise ValueError("the chunks have no rows, and nothing has no mean")
     return (part.value, part.aux) if has_aux else part.value, part.gradient

@@ -1,8 +1,8 @@
-"""The graph IR: arrays in single static assignment, its text form, its verifier and its reference meaning."""
+"""The graph IR: SSA over arrays, its text form, verifier and reference interpreter."""
 
 from tracegrad.ir.builder import Builder, Value, build, recorder, recording
 from tracegrad.ir.graph import Graph, Node
-from tracegrad.ir.interpreter import evaluate, replay, run, turns
+from tracegrad.ir.interpreter import evaluate, replay, replayer, run
 from tracegrad.ir.parser import parse, to_text
 from tracegrad.ir.verifier import verify
 
@@ -17,8 +17,8 @@ __all__ = [
     "recorder",
     "recording",
     "replay",
+    "replayer",
     "run",
     "to_text",
-    "turns",
     "verify",
 ]

@@ -1,7 +1,7 @@
-"""Batching: a graph that computes for one, applied to many at once.
+"""Batch a graph: apply a graph for one example to many examples at once (vmap).
 
-Every op has a rule for a batch (`Op.batch`), so a graph is batched node by node: a node of which no operand is batched
-stays as it is, and is computed once for all. The axis of the batch is axis 0 throughout.
+Every op has a batching rule (`Op.batch`), so a graph is batched node by node. A node without batched operands stays
+unchanged and is computed once for all examples. The batch axis is axis 0 throughout.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["batched", "replay_batched"]
 def replay_batched(
     graph: Graph, size: int, flags: Sequence[bool], operands: Sequence[Any]
 ) -> tuple[list[Any], list[bool]]:
-    """Apply the graph's ops to operands of which those with a flag are a batch of this size.
+    """Apply the graph's ops to operands; the flagged operands are batches of this size.
 
     Returns the outputs, and of each whether it is a batch.
     """
@@ -48,16 +48,16 @@ def _batch(size: int, flags: tuple[bool, ...], op: Op, operands: tuple[Any, ...]
 def batched(
     graph: Graph, size: int, flags: Sequence[bool], wanted: Sequence[bool] | None = None
 ) -> tuple[Graph, list[bool]]:
-    """The graph for a batch of the inputs with a flag, and which of its outputs are batches.
+    """The graph for batches of the flagged inputs, and which of its outputs are batches.
 
     Of the outputs that are `wanted`, the ones that are not are repeated.
     """
-    found: list[bool] = []
+    results: list[bool] = []
 
     def fn(*operands: Any) -> list[Any]:
         outputs, many = replay_batched(graph, size, flags, operands)
-        found[:] = many if wanted is None else [a or b for a, b in zip(many, wanted)]
-        return [x if a == b else repeated(size, [False], [x])[0] for x, a, b in zip(outputs, many, found)]
+        results[:] = many if wanted is None else [a or b for a, b in zip(many, wanted)]
+        return [x if a == b else repeated(size, [False], [x])[0] for x, a, b in zip(outputs, many, results)]
 
     avals = [Aval((size, *a.shape), a.dtype) if many else a for a, many in zip(graph.avals, flags)]
-    return build(fn, avals), found
+    return build(fn, avals), results

@@ -1,8 +1,8 @@
-"""The builder: how graphs come to be.
+"""Graph builder with value numbering.
 
 Applying an op to a `Value` appends a node to its builder. Equal applications become one node, so every replay of a
-graph through a builder removes common subexpressions; `simplify`, when given, may answer an application with something
-simpler, so algebra and constant folding happen at the same place; nodes that no output needs are left out of the graph.
+graph through a builder eliminates common subexpressions. `simplify`, if given, may return a simpler value for an
+application, which covers algebra and constant folding. Nodes that no output needs are left out of the graph.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Value(Carrier):
 
 
 class Builder:
-    """Appends nodes to a graph under construction."""
+    """Graph builder, which appends nodes to a graph under construction."""
 
     def __init__(self, simplify: Simplify | None = None):
         self.inputs: list[Node] = []
@@ -79,13 +79,13 @@ class Builder:
         return Value(self, node)
 
     def lift(self, x: Any) -> Any:
-        """What stands for `x`, the result of a simplification or an operand, in this graph."""
+        """The value in this graph of `x`, the result of a simplification or an operand."""
         if type(x) in LITERALS or (isinstance(x, Value) and x.builder is self):
             return x
         raise TraceError(f"a value of type {type(x).__name__} does not belong to the graph being built")
 
     def refusal(self, why: str) -> BaseException:
-        """What to raise where no graph can have what the code makes of a value."""
+        """The exception to raise if no graph can represent a conversion of a value."""
         return UnsupportedError(located(why, self.location))
 
     def locate(self) -> str:
@@ -114,14 +114,14 @@ class Builder:
         return self.valued(self.number(op, inputs, items))
 
     def valued(self, node: Node) -> Any:
-        """The value of a node; of an op with several results, the tuple of their values."""
+        """The value of a node; the tuple of values for an op with several results."""
         if not node.several:
             return self.value(node)
         picked = [self.number(result, (node,), (("index", i),)) for i in range(len(node.aval))]  # type: ignore[arg-type]
         return tuple([self.value(x) for x in picked])
 
     def number(self, op: Op, inputs: tuple[Any, ...], items: tuple[Any, ...], known: Node | None = None) -> Node:
-        """The earlier node that applies `op` so, or else `known`, or else a new node."""
+        """The earlier node with this op, inputs and params (value numbering), or else `known`, or else a new node."""
         operands: Any = inputs if known is not None and known.operands is known.inputs else key_of(inputs)
         if op.commutative:
             operands = frozenset(operands)
@@ -137,12 +137,12 @@ class Builder:
         return node
 
     def build(self, outputs: Iterable[Any]) -> Graph:
-        """The graph of everything that `outputs` need."""
+        """The graph of all nodes that `outputs` need."""
         return sliced(self.inputs, self.nodes, [self.lift(x).node for x in outputs])
 
 
 def key_of(xs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What tells these operands, or names and values, from others.
+    """A key that distinguishes these operands, or names and values, exactly.
 
     1, 1.0 and True are equal and -0.0 equals 0.0, so a literal is known by how it prints."""
     for x in xs:
@@ -162,9 +162,9 @@ def sliced(inputs: Sequence[Node], nodes: Sequence[Node], outputs: Sequence[Node
 def needed(
     nodes: Sequence[Node], outputs: Iterable[Node], operands: Callable[[Node], Iterable[Node]] = _operands
 ) -> list[Node]:
-    """Those of the `nodes` that the outputs need, in order."""
+    """The `nodes` that the outputs need, in order."""
     live = set(outputs)
-    kept: list[Node] = []
+    saved: list[Node] = []
     picked: dict[Node, list[Node]] = {}  # results stand behind the node that they are results of
     for node in reversed(nodes):
         if node in live:
@@ -173,10 +173,10 @@ def needed(
                 picked.setdefault(node.operands[0], []).append(node)
                 continue
             if picked:
-                kept += sorted(picked.pop(node, ()), key=_position, reverse=True)
-            kept.append(node)
-    kept.reverse()
-    return kept
+                saved += sorted(picked.pop(node, ()), key=_position, reverse=True)
+            saved.append(node)
+    saved.reverse()
+    return saved
 
 
 def _position(node: Node) -> int:
@@ -194,7 +194,7 @@ def build(fn: Callable[..., Iterable[Any]], avals: Iterable[Aval], simplify: Sim
 
 
 class Recorders(threading.local):
-    """What each thread is recording into."""
+    """The builder that each thread is recording into."""
 
     current: Builder | None = None
 
@@ -203,12 +203,12 @@ RECORDERS = Recorders()
 
 
 def recorder() -> Builder | None:
-    """The builder of this thread that ops without operands go to: the innermost that is recording."""
+    """The innermost builder that is recording in this thread; ops without operands are emitted to it."""
     return RECORDERS.current
 
 
 class recording:
-    """Ops without operands are emitted to `builder` inside the block, in this thread."""
+    """Emit ops without operands to `builder` in this thread (context manager)."""
 
     def __init__(self, builder: Builder | None):
         self.builder = builder

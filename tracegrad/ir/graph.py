@@ -1,12 +1,12 @@
-"""Nodes and graphs.
+"""Define nodes and graphs in SSA form.
 
 A graph is a straight line of SSA nodes, each one op applied to earlier nodes. A node with one result is its value. A
 node of an op with several results has a tuple of avals and no value of its own: its results are nodes of the op
-`result`, which pick one each. Nodes are immutable and compare by identity; numbers exist only in print. Graphs compare
-by what they print.
+`result`, which select one each. Nodes are immutable and compare by identity; numbers exist only in print. Graphs
+compare by their text.
 
-A parameter of a node may be a graph, or a tuple of graphs: a *region*, which the op runs as it says (the body of a
-loop, the branches of a condition). Regions are closed: what they read from outside is an operand of the node.
+A parameter of a node may be a graph, or a tuple of graphs: a *region*, which the op runs in its own way (the body of a
+loop, the branches of a condition). Regions are closed: every outside value that they read is an operand of the node.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Node:
     results of its operand, which one. `form`: that of the op.
     """
 
-    # Written out, since a trace makes hundreds: a frozen dataclass takes three times as long to make one.
+    # Written out, because a trace makes many nodes and a frozen dataclass is slower to construct.
     __slots__ = ("aval", "form", "inputs", "location", "op", "operands", "params", "picks", "regions", "several")
 
     def __init__(self, op: Op | None, inputs: tuple[Any, ...], params: Params, aval: Aval, location: str = "") -> None:
@@ -55,15 +55,15 @@ class Node:
         self.picks: Final[int | None] = params[0][1] if op is result else None
 
     def of(self, inputs: tuple[Any, ...]) -> Node:
-        """The same of other inputs, which have the avals of these."""
-        made = Node.__new__(Node)
-        new: Any = made
+        """The same node with other inputs of the same avals."""
+        result = Node.__new__(Node)
+        new: Any = result
         new.op, new.form, new.params, new.aval, new.location = self.op, self.form, self.params, self.aval, self.location
         new.regions, new.several, new.picks = self.regions, self.several, self.picks
         new.inputs = new.operands = inputs
         if self.operands is not self.inputs:
             new.operands = tuple([x for x in inputs if type(x) not in LITERALS])
-        return made
+        return result
 
     def __repr__(self) -> str:
         return f"Node({self.name}, {self.params}, {self.aval})"
@@ -73,7 +73,7 @@ class Node:
         return self.op.name if self.op else "input"
 
     def depends_on(self, nodes: set[Node]) -> bool:
-        """Whether any of `nodes` has a part in this value."""
+        """Whether this value depends on any of `nodes`."""
         seen, stack = {self}, [self]
         while stack:
             node = stack.pop()
@@ -86,14 +86,14 @@ class Node:
 
 
 def _regions(params: Params) -> tuple[Graph, ...]:
-    found: tuple[Graph, ...] = ()
+    results: tuple[Graph, ...] = ()
     for _, value in params:
         if type(value) is tuple:
             if value and type(value[0]) is Graph:
-                found += value
+                results += value
         elif type(value) is Graph:
-            found += (value,)
-    return found
+            results += (value,)
+    return results
 
 
 def map_regions(params: Params, change: Callable[[Graph], Graph]) -> Params:
@@ -113,7 +113,7 @@ def _mapped(value: Any, change: Callable[[Graph], Graph]) -> Any:
 class Graph:
     """Inputs, nodes in order of computation, outputs (inputs and nodes, repeated if need be).
 
-    `names`, if any, are what the user calls the inputs ("" for one without a name). They are for print alone: graphs
+    `names`, if any, are the user's names of the inputs ("" for one without a name). They are only printed: graphs
     that differ in names are equal.
     """
 
@@ -137,14 +137,14 @@ class Graph:
 
     @property
     def text(self) -> str:
-        """What is printed, without names."""
+        """The printed text, without names."""
         if self._text is None:
             object.__setattr__(self, "_text", to_text(self._plain))
         return self._text  # type: ignore[return-value]
 
     @property
     def digest(self) -> bytes:
-        """A digest of the text, found with those of the regions, each of which is looked through once."""
+        """A digest of the text, computed from the digests of the regions, each of which is visited once."""
         if self._digest is None:
             object.__setattr__(self, "_digest", digest_of(self._plain))
         return self._digest  # type: ignore[return-value]
@@ -160,7 +160,7 @@ class Graph:
         return hash(self.digest)
 
     def named(self, names: Iterable[str]) -> Graph:
-        """The graph with these names of its inputs, where they can be printed and no other input has them."""
+        """The graph with these input names, if they can be printed and are unique."""
         return Graph(self.inputs, self.nodes, self.outputs, printable(names))
 
     @property
@@ -175,19 +175,19 @@ class Graph:
 
     @property
     def has_regions(self) -> bool:
-        """Whether any of the nodes is a loop, a branch, or something else that runs regions."""
+        """Whether any of the nodes runs regions, as loops and branches do."""
         return any([node.regions for node in self.nodes])  # noqa: C419 (which many passes ask first)
 
     def everywhere(self) -> Sequence[Node]:
-        """The nodes, and those of all regions in them."""
+        """The nodes, and the nodes of all nested regions."""
         if not self.has_regions:
             return self.nodes
         return [x for n in self.nodes for x in (n, *[y for region in n.regions for y in region.everywhere()])]
 
     def users(self) -> dict[Node, list[Node]]:
         """The nodes that use each value, in order."""
-        found: dict[Node, list[Node]] = {x: [] for x in (*self.inputs, *self.nodes)}
+        table: dict[Node, list[Node]] = {x: [] for x in (*self.inputs, *self.nodes)}
         for node in self.nodes:
             for x in dict.fromkeys(node.operands):
-                found[x].append(node)
-        return found
+                table[x].append(node)
+        return table

@@ -1,4 +1,4 @@
-"""The meaning of a graph: apply its ops, one after the other, to whatever carries the values."""
+"""Interpret a graph: apply its ops in order to ndarrays or other carriers (reference interpreter)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tracegrad.ir.graph import Graph, Node
 from tracegrad.ops.core.op import Carrier, bind
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
-__all__ = ["WATCHED", "applied", "evaluate", "replay", "run", "turns"]
+__all__ = ["WATCHED", "applied", "evaluate", "replay", "replayer", "run"]
 
 
 class _Watched(threading.local):
-    """Who is told, in this thread, of each graph that is about to be replayed; and, `after` that, of its operands and
-    outputs too."""
+    """Per-thread observers of replays: `by` gets each graph before its replay; `after` gets the graph, its operands and
+    its outputs."""
 
     by: Callable[[Graph], None] | None = None
     after: Callable[[Graph, Sequence[Any], Sequence[Any]], None] | None = None
@@ -56,18 +56,17 @@ def replay(graph: Graph, operands: Sequence[Any]) -> tuple[list[Any], list[Entry
     return outputs, tape
 
 
-def turns(graph: Graph) -> Callable[[Sequence[Any]], list[Any]]:
-    """What replays the graph for operands, turn after turn, and gives the outputs. For ndarrays it is found once which
-    function computes what of which values, and then nothing is asked but these functions."""
+def replayer(graph: Graph) -> Callable[[Sequence[Any]], list[Any]]:
+    """A function that replays the graph repeatedly. For ndarrays the dispatch of each node is resolved once."""
     literals = [x for node in graph.nodes for x in node.inputs if is_literal(x)]
     begin = len(graph.inputs) + len(literals)
     places = {x: k for k, x in enumerate(graph.inputs)} | {x: begin + k for k, x in enumerate(graph.nodes)}
     supply = iter(range(len(graph.inputs), begin))  # where the literals are
-    given = [_taking([next(supply) if is_literal(x) else places[x] for x in node.inputs]) for node in graph.nodes]
-    steps = [(taken, *_function(node)) for taken, node in zip(given, graph.nodes)]
+    args = [_taking([next(supply) if is_literal(x) else places[x] for x in node.inputs]) for node in graph.nodes]
+    steps = [(taken, *_function(node)) for taken, node in zip(args, graph.nodes)]
     wanted = _taking([places[x] for x in graph.outputs])
 
-    def turn(operands: Sequence[Any]) -> list[Any]:
+    def replay_once(operands: Sequence[Any]) -> list[Any]:
         if recorder() is not None or WATCHED.after or not all([type(x) is np.ndarray for x in operands]):  # noqa: C419
             return replay(graph, operands)[0]
         if WATCHED.by is not None:
@@ -76,10 +75,10 @@ def turns(graph: Graph) -> Callable[[Sequence[Any]], list[Any]]:
         try:
             set_traps(QUIET)
             for taken, function, params in steps:
-                found = function(*taken(values), **params)
-                if found.__class__ is not np.ndarray:
-                    found = tuple(map(np.asarray, found)) if isinstance(found, tuple) else np.asarray(found)
-                values.append(found)
+                result = function(*taken(values), **params)
+                if result.__class__ is not np.ndarray:
+                    result = tuple(map(np.asarray, result)) if isinstance(result, tuple) else np.asarray(result)
+                values.append(result)
         except (ArithmeticError, LookupError, ValueError) as error:
             told = _told(error, graph.nodes[len(values) - begin])
             if told is None:
@@ -89,24 +88,24 @@ def turns(graph: Graph) -> Callable[[Sequence[Any]], list[Any]]:
             restore_traps(before)
         return list(wanted(values))
 
-    return turn
+    return replay_once
 
 
 def _function(node: Node) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """What computes a node of ndarrays and literals, and the parameters for that."""
+    """The function that computes a node of ndarrays and literals, and its parameters."""
     assert node.op is not None
     return (node.op.impl, dict(node.params)) if node.picks is None else (itemgetter(node.picks), {})
 
 
 def _taking(places: Sequence[int]) -> Callable[[list[Any]], Any]:
-    """What takes the values at these places of a list."""
+    """A function that selects the values at these positions of a list."""
     if len(places) > 1:
         return itemgetter(*places)
     return itemgetter(slice(places[0], places[0] + 1) if places else slice(0))
 
 
 def applied(node: Node, args: tuple[Any, ...], params: dict[str, Any], builder: Any, apply: Any = bind) -> Any:
-    """The op of a node applied to values, by `apply(op, args, params)`; `builder` records it, if there is one."""
+    """Apply the op of a node to values, by `apply(op, args, params)`; `builder`, if given, records it."""
     assert node.op is not None
     if builder is not None:
         builder.location = node.location
@@ -122,14 +121,14 @@ def applied(node: Node, args: tuple[Any, ...], params: dict[str, Any], builder: 
 
 
 def _told(error: Exception, node: Node) -> Exception | None:
-    """An error that names the user's line which the node comes from; None where there is nothing to add."""
+    """The error with the user's line of the node; None if there is nothing to add."""
     if isinstance(error, TracegradError) or not node.location:
         return None
     return type(error)(located(f"{node.name}: {error}", node.location))
 
 
 def evaluate(wanted: Node, computed: dict[Node, Any]) -> Any:
-    """The value of a node by NumPy, and of what it needs; `computed` has the inputs, and keeps what is found."""
+    """Evaluate a node, and the nodes it depends on, by NumPy; `computed` has the inputs, and caches the results."""
     stack = [wanted]
     while stack:
         node = stack[-1]
@@ -142,11 +141,11 @@ def evaluate(wanted: Node, computed: dict[Node, Any]) -> Any:
             assert node.op is not None
             args = [x if is_literal(x) else computed[x] for x in node.inputs]
             with np.errstate(all="ignore"):
-                found = node.op.impl(*args, **dict(node.params))
-            computed[node] = tuple(map(np.asarray, found)) if node.several else np.asarray(found)
+                result = node.op.impl(*args, **dict(node.params))
+            computed[node] = tuple(map(np.asarray, result)) if node.several else np.asarray(result)
     return computed[wanted]
 
 
 def run(graph: Graph, arrays: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
-    """The outputs of the graph for ndarrays, computed op by op by NumPy: the reference."""
+    """The outputs of the graph for ndarrays, computed op by op by NumPy (reference interpreter)."""
     return replay(graph, [np.asarray(x) for x in arrays])[0]

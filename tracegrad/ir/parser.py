@@ -1,4 +1,4 @@
-"""The text form of a graph, and its parser.
+"""Parse the text form of a graph.
 
     graph   = "graph" block
     block   = "(" [value ": " aval {", " ...}] ") {" newline {"  " node} "  return " [value {", " ...}] newline "}"
@@ -8,10 +8,10 @@
     param   = name "=" python-literal
     operand = value | python-literal            value = "%" number | name     aval = dtype "[" [size {"," size}] "]"
 
-An input that has a name is called by it: a variable, or what is reached from one, as `params['w']` or `self.scale`;
-the numbers count it nevertheless. Literals print as Python does, with `inf` and `nan`. An op with several results has
-as many names and avals, `_` for one that nothing uses, and a comma behind a single one. The regions of a node follow
-it; values in them are numbered from 0. `parse(to_text(g)) == g`, and prints the same.
+A named input prints as its name: a variable, or a value reached from one, as `params['w']` or `self.scale`. It still
+counts in the numbering. Literals print as in Python, with `inf` and `nan`. An op with several results has one name and
+one aval per result, `_` for an unused result, and a comma after a single one. The regions of a node follow it; values
+in them are numbered from 0. `parse(to_text(g)) == g`, and prints the same.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def parse(text: str) -> Graph:
 
 
 class _Lines:
-    """The lines of a text, read from the first to the last."""
+    """Cursor over the lines of a text."""
 
     def __init__(self, lines: list[str]):
         self.lines, self.at = lines, 0
@@ -68,37 +68,37 @@ class _Lines:
         return self.lines[self.at - 1][len(indent) :]
 
     def block(self, indent: str) -> tuple[str, Graph]:
-        """A name and the graph of the block behind it."""
+        """A name and the graph of the block after it."""
         head = re.fullmatch(_HEAD, self.take(indent))
         if head is None:
             raise VerifyError("not the text of a graph: it has no head, return line or closing brace")
         env = {name: Node(None, (), (), _aval(d, s)) for name, d, s in re.findall(_INPUT, head[2])}
-        given, inputs, nodes = tuple(env), tuple(env.values()), list[Node]()
+        operands, inputs, nodes = tuple(env), tuple(env.values()), list[Node]()
         while not (line := self.take(f"{indent}  ")).startswith("return"):
             nodes += self.node(line, indent, env)
         outputs = [_operand(x, env, line) for x in line.removeprefix("return").strip().split(", ") if x]
         if self.take(indent) != "}":
             raise VerifyError("not the text of a graph: it has no head, return line or closing brace")
-        names = tuple(["" if name.startswith("%") else name for name in given])
+        names = tuple(["" if name.startswith("%") else name for name in operands])
         return head[1], Graph(inputs, tuple(nodes), tuple(outputs), names if any(names) else ())
 
     def node(self, line: str, indent: str, env: dict[str, Node]) -> list[Node]:
-        """The node of a line and the regions below it; of an op with several results, the nodes of those too."""
-        found = re.fullmatch(_NODE, line)
-        op = None if found is None else op_named(found[2])
-        if found is None or op is None:
+        """The node of a line and the regions below it; with the result nodes of an op with several results."""
+        match = re.fullmatch(_NODE, line)
+        op = None if match is None else op_named(match[2])
+        if match is None or op is None:
             raise VerifyError(f"not a node: {line!r}")
-        named, _, operands, params, avals = found.groups()
+        named, _, operands, params, avals = match.groups()
         args = tuple(_operand(x, env, line) for x in operands.split(", ") if x)
         call = ast.parse(f"f({params or ''})", mode="eval").body
         assert isinstance(call, ast.Call)
-        given = {str(k.arg): _literal(k.value) for k in call.keywords} | self.regions(f"{indent}    ")
+        inputs = {str(k.arg): _literal(k.value) for k in call.keywords} | self.regions(f"{indent}    ")
         several = tuple(_aval(*each) for each in re.findall(_AVAL, avals))
         single = len(several) == 1 and not avals.endswith(",")
         names = [name for name in named.split(", ") if name] if single else named.rstrip(",").split(", ")
         if len(names) != len(several):
             raise VerifyError(f"not a node, it has {len(names)} names and {len(several)} results: {line!r}")
-        node = Node(op, args, tuple(sorted(given.items())), several[0] if single else Several(several))  # type: ignore[arg-type]
+        node = Node(op, args, tuple(sorted(inputs.items())), several[0] if single else Several(several))  # type: ignore[arg-type]
         if single:
             env[names[0]] = node
             return [node]
@@ -109,13 +109,13 @@ class _Lines:
         return [node, *picked.values()]
 
     def regions(self, indent: str) -> dict[str, Any]:
-        """The regions that follow a node, by the name of the parameter; a tuple where they are numbered."""
-        found: dict[str, Any] = {}
+        """The regions after a node, by the name of the parameter; a tuple if they are numbered."""
+        table: dict[str, Any] = {}
         while self.left() and self.lines[self.at].startswith(indent) and self.lines[self.at][len(indent)] not in " }":
             name, graph = self.block(indent)
             base, dot, _ = name.partition(".")
-            found[base] = (*found.get(base, ()), graph) if dot else graph
-        return found
+            table[base] = (*table.get(base, ()), graph) if dot else graph
+        return table
 
 
 def _aval(dtype: str, shape: str) -> Aval:

@@ -1,4 +1,4 @@
-"""How a graph prints; `tracegrad.ir.parser` has the grammar and the parser."""
+"""Print a graph as text; `tracegrad.ir.parser` has the grammar and the parser."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _LITERALS = {"inf", "nan", "None", "True", "False"}
 
 
 def names_of(graph: Graph) -> dict[Node, str]:
-    """What the values of `graph` are called in its text."""
-    found = {n: f"%{i}" for i, n in enumerate([*graph.inputs, *(n for n in graph.nodes if not n.several)])}
-    found.update((x, name) for x, name in zip(graph.inputs, graph.names) if name)
-    return found
+    """The names of the values of `graph` in its text."""
+    table = {n: f"%{i}" for i, n in enumerate([*graph.inputs, *(n for n in graph.nodes if not n.several)])}
+    table.update((x, name) for x, name in zip(graph.inputs, graph.names) if name)
+    return table
 
 
 def printable(names: Iterable[str]) -> tuple[str, ...]:
-    """The names, with "" for those that the text of a graph cannot have, or that others before have.
+    """The names, with "" for names that cannot be printed or that occur before.
 
     >>> printable(["x", "params['w']", "x", "args[0].scale", "argument 1", "nan"])
     ('x', "params['w']", '', 'args[0].scale', '', '')
     """
-    found: list[str] = []
+    results: list[str] = []
     for name in names:
-        fits = re.fullmatch(NAME, name) and name not in found and name not in _LITERALS
-        found.append(name if fits else "")
-    return tuple(found)
+        fits = re.fullmatch(NAME, name) and name not in results and name not in _LITERALS
+        results.append(name if fits else "")
+    return tuple(results)
 
 
 def to_text(graph: Graph, locations: bool = False) -> str:
@@ -50,7 +50,7 @@ def to_text(graph: Graph, locations: bool = False) -> str:
 
 
 def with_locations(text: str, graph: Graph) -> str:
-    """The text of a graph, or of one that is equal, with the user's lines that `graph` knows."""
+    """The text of this or an equal graph, with the user's lines that `graph` knows."""
     lines = zip(text.split("\n"), _lines_of_user(graph), strict=True)
     return "\n".join([f"{line}  # {location}" if location else line for line, location in lines])
 
@@ -68,7 +68,7 @@ def _lines_of_user(graph: Graph) -> Iterator[str]:
 
 
 def digest_of(graph: Graph) -> bytes:
-    """A digest of the text, in which the digests of the regions stand for them."""
+    """A digest of the text, with the regions replaced by their digests."""
 
     def inside(name: str, region: Graph) -> Iterator[str]:
         yield f"{name} {region.digest.hex()}"
@@ -92,8 +92,8 @@ def _lines(graph: Graph, head: str, inside: _Inside) -> Iterator[str]:
         if node.picks is not None:
             continue
         if node.several:
-            found = picked.get(node, {})
-            named = ", ".join(found.get(i, "_") for i in range(len(node.aval)))  # type: ignore[arg-type]
+            result = picked.get(node, {})
+            named = ", ".join(result.get(i, "_") for i in range(len(node.aval)))  # type: ignore[arg-type]
             named += "," * (len(node.aval) == 1)  # type: ignore[arg-type]
             aval = str(node.aval)
         else:
@@ -118,7 +118,7 @@ def _line(node: Node, named: str, aval: str, names: dict[Node, str]) -> str:
 
 
 def named_regions(node: Node) -> Iterator[tuple[str, Any]]:
-    """The regions of a node with their names: that of the parameter, and a number where it has several."""
+    """The regions of a node with their names: the name of the parameter, and a number if it has several."""
     for name, value in node.params:
         if hasattr(value, "nodes"):
             yield name, value

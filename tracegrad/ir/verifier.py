@@ -1,4 +1,4 @@
-"""The verifier: a graph is right if every value is defined once, before use, with the aval its op's rule gives."""
+"""Verify a graph: every value is defined once, before use, with the aval of its op's rule."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def verify(graph: Graph) -> Graph:
 
 
 def _fault(node: Node, defined: set[Node]) -> tuple[str | None, Exception | None]:
-    """What rule the node breaks behind those that are defined, and the error that says so, if there is one."""
+    """The rule that the node breaks, given the nodes `defined` before it, and its error if there is one; or None."""
     if node.op is None:
         return "an input stands among the nodes", None
     if not defined.issuperset(node.operands):

@@ -1,11 +1,10 @@
-"""LLVM's language: types, values, and a builder that writes a module's text instruction by instruction.
+"""Write LLVM IR as text: types, values, and an instruction builder.
 
-It has of the language what `tracegrad.codegen` writes. Each instruction is a line of text as soon as it is built, and
-the text of a module is its lines, joined; llvmlite's builder, which keeps objects that can be changed, and writes them
-at the end, takes three times as long.
+The package has the part of the language that `tracegrad.codegen` emits. Each instruction becomes a line of text when it
+is built, and the text of a module is its lines, joined. llvmlite's builder is slower, because it holds mutable objects
+and prints them at the end.
 
-Pointers are opaque to LLVM. Here each says what it points to, which is what loads, and the steps from an element to the
-next, go by.
+LLVM's pointers are opaque. Here a pointer also has the type of its pointee, which loads and address arithmetic use.
 """
 
 from tracegrad.llvmir.builder import IRBuilder

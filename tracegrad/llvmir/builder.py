@@ -1,4 +1,4 @@
-"""The builder: a method for each instruction, which writes its line at the end of a block."""
+"""Build instructions: `IRBuilder` has one method per instruction, which appends its line to a block."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RARE, _LIKELY = (1, 99), (99, 1)
 
 
 def _binary(name: str) -> Callable[..., Value]:
-    """The instruction of this name, of two values of one type."""
+    """The method that appends a binary instruction of this name."""
 
     def instruction(self: IRBuilder, x: Value, y: Value, flags: Sequence[str] = ()) -> Value:
         t = x.type
@@ -32,7 +32,7 @@ def _binary(name: str) -> Callable[..., Value]:
 
 
 def _conversion(name: str) -> Callable[..., Value]:
-    """The instruction of this name, from a value's type to another. To the same type it is the value."""
+    """The method that appends a conversion of this name; a conversion to the same type returns the operand."""
 
     def instruction(self: IRBuilder, x: Value, t: Any) -> Value:
         if x.type is t:
@@ -43,7 +43,7 @@ def _conversion(name: str) -> Callable[..., Value]:
 
 
 class IRBuilder:
-    """Writes instructions at the end of `block`, and in front of where it leads to others.
+    """Appends instructions to `block`, before its terminator.
 
     >>> from tracegrad.llvmir import Function, FunctionType, IntType, Module
     >>> module, i64 = Module("twice"), IntType(64)
@@ -67,38 +67,38 @@ class IRBuilder:
 
     @property
     def function(self) -> Function:
-        """The function that the block is of."""
+        """The function of the current block."""
         return self.block.function
 
     @property
     def module(self) -> Module:
-        """The module that the function is of."""
+        """The module of the current function."""
         return self.block.function.module
 
     # -- where ---------------------------------------------------------------------------------------------------
     def append_basic_block(self, name: str = "block") -> Block:
-        """A new block of the function."""
+        """Append a new block to the function."""
         return self.function.append_basic_block(name)
 
     def position_at_end(self, block: Block) -> None:
-        """Go on there."""
+        """Continue at the end of a block."""
         self.block, self._body, self._names = block, block.body, block.function.names
 
     @contextmanager
     def goto_block(self, block: Block) -> Iterator[None]:
-        """Write there for a while."""
+        """Append to a block in the meantime."""
         before = self.block
         self.position_at_end(block)
         yield
         self.position_at_end(before)
 
     def goto_entry_block(self) -> Any:
-        """Write for a while where the function begins."""
+        """Append to the entry block in the meantime."""
         return self.goto_block(self.function.entry_basic_block)
 
     @contextmanager
     def if_then(self, condition: Value, likely: bool | None = None) -> Iterator[Block]:
-        """Write what runs where the condition holds; behind it, what runs in any case."""
+        """Emit a conditional block, and continue after it."""
         then, after = self.append_basic_block("if"), self.append_basic_block("endif")
         self.cbranch(condition, then, after, likely)
         with self._until(then, after):
@@ -107,7 +107,7 @@ class IRBuilder:
 
     @contextmanager
     def if_else(self, condition: Value) -> Iterator[tuple[Any, Any]]:
-        """Two contexts: to write what runs where the condition holds, and what runs where it does not."""
+        """Emit two conditional blocks, one context for each, and continue after both."""
         then, otherwise, after = map(self.append_basic_block, ("if", "else", "endif"))
         self.cbranch(condition, then, otherwise)
         yield self._until(then, after), self._until(otherwise, after)
@@ -115,7 +115,7 @@ class IRBuilder:
 
     @contextmanager
     def _until(self, block: Block, after: Block) -> Iterator[None]:
-        """Write a block that leads to the one `after`, unless it leads elsewhere."""
+        """Emit a block that branches to `after`, unless it has another terminator."""
         self.position_at_end(block)
         yield
         if self.block.terminator is None:
@@ -124,20 +124,20 @@ class IRBuilder:
     # -- lines ---------------------------------------------------------------------------------------------------
     def _value(self, t: Any, text: str) -> Instruction:
         ref = f"%.{next(self._names)}"
-        made = Instruction(t, ref, f"{ref} = {text}")
-        self._body.append(made)
-        return made
+        instruction = Instruction(t, ref, f"{ref} = {text}")
+        self._body.append(instruction)
+        return instruction
 
     def _effect(self, text: str) -> Instruction:
-        made = Instruction(_VOID, "", text)
-        self._body.append(made)
-        return made
+        instruction = Instruction(_VOID, "", text)
+        self._body.append(instruction)
+        return instruction
 
     def _end(self, text: str) -> Instruction:
         if self.block.terminator is not None:
             raise ValueError(f"block {self.block.label} has ended with {self.block.terminator}")
-        self.block.terminator = made = Instruction(_VOID, "", text)
-        return made
+        self.block.terminator = instruction = Instruction(_VOID, "", text)
+        return instruction
 
     # -- numbers -------------------------------------------------------------------------------------------------
     add, sub, mul = _binary("add"), _binary("sub"), _binary("mul")
@@ -147,17 +147,17 @@ class IRBuilder:
     fadd, fsub, fmul, fdiv, frem = map(_binary, ("fadd", "fsub", "fmul", "fdiv", "frem"))
 
     def neg(self, x: Value) -> Value:
-        """-x of integers."""
+        """Negate an integer."""
         return self.sub(Constant(x.type, None if isinstance(x.type, VectorType) else 0), x)
 
     def not_(self, x: Value) -> Value:
-        """All bits of integers turned."""
+        """Invert all bits of an integer."""
         t = x.type
         ones = Constant(t, [-1] * t.count if isinstance(t, VectorType) else -1)
         return self.xor(x, ones)
 
     def fneg(self, x: Value) -> Value:
-        """-x of floats."""
+        """Negate a float."""
         return self._value(x.type, f"fneg {x.type.text} {x.ref}")
 
     trunc, zext, sext = _conversion("trunc"), _conversion("zext"), _conversion("sext")
@@ -166,7 +166,7 @@ class IRBuilder:
     inttoptr, ptrtoint = _conversion("inttoptr"), _conversion("ptrtoint")
 
     def bitcast(self, x: Value, t: Any) -> Value:
-        """The bits of `x` as a value of another type; of an address, that of something else."""
+        """Reinterpret the bits of `x` as another type, or change the pointee of a pointer."""
         if x.type is t:
             return x
         if isinstance(t, PointerType) and isinstance(x.type, PointerType):
@@ -174,42 +174,42 @@ class IRBuilder:
         return self._value(t, f"bitcast {x.type.text} {x.ref} to {t.text}")
 
     def icmp_signed(self, sign: str, x: Value, y: Value) -> Value:
-        """A comparison of integers with signs."""
+        """Compare signed integers."""
         return self._compared(f"icmp {_SIGNED[sign]}", x, y)
 
     def icmp_unsigned(self, sign: str, x: Value, y: Value) -> Value:
-        """A comparison of integers without signs, or of addresses."""
+        """Compare unsigned integers, or pointers."""
         return self._compared(f"icmp {_UNSIGNED[sign]}", x, y)
 
     def fcmp_ordered(self, sign: str, x: Value, y: Value, flags: Sequence[str] = ()) -> Value:
-        """A comparison of floats, false if one is no number; "ord" asks just that."""
+        """Compare floats; false if one is NaN. "ord" tests that none is NaN."""
         return self._compared(" ".join(("fcmp", *flags, _ORDERED[sign])), x, y)
 
     def fcmp_unordered(self, sign: str, x: Value, y: Value, flags: Sequence[str] = ()) -> Value:
-        """A comparison of floats, true if one is no number; "uno" asks just that."""
+        """Compare floats; true if one is NaN. "uno" tests that one is NaN."""
         return self._compared(" ".join(("fcmp", *flags, _UNORDERED[sign])), x, y)
 
     def _compared(self, words: str, x: Value, y: Value) -> Value:
         t = x.type
-        found = VectorType(_BOOL, t.count) if isinstance(t, VectorType) else _BOOL
-        return self._value(found, f"{words} {t.text} {x.ref}, {y.ref}")
+        result = VectorType(_BOOL, t.count) if isinstance(t, VectorType) else _BOOL
+        return self._value(result, f"{words} {t.text} {x.ref}, {y.ref}")
 
     def select(self, condition: Any, x: Value, y: Value, flags: Sequence[str] = ()) -> Instruction:
-        """`x` where the condition holds, else `y`."""
+        """Select `x` if the condition holds, else `y`."""
         words = f"select {' '.join(flags)}" if flags else "select"
         t = x.type
         return self._value(t, f"{words} {condition.type.text} {condition.ref}, {t.text} {x.ref}, {t.text} {y.ref}")
 
     def ctlz(self, x: Value, zero_is_poison: Value) -> Value:
-        """How many bits are 0 before the first that is 1."""
+        """Count leading zeros."""
         return self._counted("ctlz", x, zero_is_poison)
 
     def cttz(self, x: Value, zero_is_poison: Value) -> Value:
-        """How many bits are 0 behind the last that is 1."""
+        """Count trailing zeros."""
         return self._counted("cttz", x, zero_is_poison)
 
     def ctpop(self, x: Value) -> Value:
-        """How many bits are 1."""
+        """Count the bits that are 1."""
         return self._counted("ctpop", x)
 
     def _counted(self, name: str, x: Value, *more: Value) -> Value:
@@ -218,25 +218,25 @@ class IRBuilder:
 
     # -- vectors and structures ----------------------------------------------------------------------------------
     def extract_element(self, vector: Value, lane: Value) -> Value:
-        """One lane."""
+        """Extract one lane."""
         return self._value(vector.type.element, f"extractelement {vector.typed}, {lane.typed}")
 
     def insert_element(self, vector: Value, x: Value, lane: Value) -> Value:
-        """The vector with `x` in one lane."""
+        """Replace one lane of a vector by `x`."""
         return self._value(vector.type, f"insertelement {vector.typed}, {x.typed}, {lane.typed}")
 
     def shuffle_vector(self, x: Value, y: Value, lanes: Value) -> Value:
-        """The lanes of two vectors, taken by number."""
+        """Shuffle the lanes of two vectors, by lane numbers."""
         t = VectorType(x.type.element, lanes.type.count)
         return self._value(t, f"shufflevector {x.typed}, {y.typed}, {lanes.typed}")
 
     def extract_value(self, x: Value, k: int) -> Value:
-        """Member `k` of a structure."""
+        """Extract member `k` of a structure."""
         return self._value(x.type.elements[k], f"extractvalue {x.typed}, {k}")
 
     # -- memory --------------------------------------------------------------------------------------------------
     def alloca(self, t: Any, size: Value | int | None = None, align: int | None = None) -> Value:
-        """Room on the stack for one value, or for `size`."""
+        """Allocate stack memory for one value, or for `size` values."""
         text = f"alloca {t.text}"
         if size is not None:
             text += f", {(_I32(size) if isinstance(size, int) else size).typed}"
@@ -245,52 +245,53 @@ class IRBuilder:
         return self._value(t.as_pointer(), text)
 
     def load(self, at: Value, align: int | None = None, typ: Any = None) -> Instruction:
-        """What is there, as a value of type `typ` if that is another."""
+        """Load the pointee, as a value of type `typ` if that is another one."""
         t = typ or at.type.pointee
         behind = f", align {align}" if align else ""
         return self._value(t, f"load {t.text}, ptr {at.ref}{behind}")
 
     def store(self, x: Value, at: Value, align: int | None = None) -> Instruction:
-        """Write `x` there."""
+        """Store `x`."""
         behind = f", align {align}" if align else ""
         return self._effect(f"store {x.type.text} {x.ref}, ptr {at.ref}{behind}")
 
     def gep(self, at: Value, indices: Sequence[Any]) -> Value:
-        """The address so many values behind; by further indices, that of a member or an element. By a vector of
-        numbers, a vector of addresses."""
+        """Compute an address (getelementptr): the first index counts values, further ones select a member or an
+        element. A vector of indices gives a vector of addresses."""
         base = t = at.type.pointee
         for k in indices[1:]:
             t = t.elements[k.constant] if isinstance(t, LiteralStructType) else t.element
         words = "".join([f", {k.type.text} {k.ref}" for k in indices])
-        found, lanes = t.as_pointer(), indices[0].type
+        result, lanes = t.as_pointer(), indices[0].type
         if isinstance(lanes, VectorType):
-            found = VectorType(found, lanes.count)
-        return self._value(found, f"getelementptr {base.text}, ptr {at.ref}{words}")
+            result = VectorType(result, lanes.count)
+        return self._value(result, f"getelementptr {base.text}, ptr {at.ref}{words}")
 
     def load_atomic(self, at: Value, ordering: str, align: int) -> Instruction:
-        """What is there, at once."""
+        """Load atomically."""
         t = at.type.pointee
         return self._value(t, f"load atomic {t.text}, ptr {at.ref} {ordering}, align {align}")
 
     def store_atomic(self, x: Value, at: Value, ordering: str, align: int) -> Instruction:
-        """Write `x` there, at once."""
+        """Store `x` atomically."""
         return self._effect(f"store atomic {x.typed}, ptr {at.ref} {ordering}, align {align}")
 
     def atomic_rmw(self, operation: str, at: Value, x: Value, ordering: str) -> Instruction:
-        """Combine what is there with `x`, at once; gives what was there."""
+        """Combine memory with `x` atomically (atomicrmw); returns the old value."""
         return self._value(x.type, f"atomicrmw {operation} ptr {at.ref}, {x.typed} {ordering}")
 
     def cmpxchg(self, at: Value, expected: Value, x: Value, ordering: str, failing: str) -> Instruction:
-        """Write `x` there if what is there is as expected; gives what was there, and whether it was."""
+        """Store `x` atomically if the old value is `expected` (compare and exchange); returns the old value, and
+        whether it was."""
         t = LiteralStructType([x.type, _BOOL])
         return self._value(t, f"cmpxchg ptr {at.ref}, {expected.typed}, {x.typed} {ordering} {failing}")
 
     def memcpy(self, to: Value, given: Value, size: Value) -> None:
-        """Copy so many bytes to where none of them are."""
+        """Copy `size` bytes between disjoint blocks."""
         self._bytes("memcpy", to, given, size)
 
     def memset(self, to: Value, byte: Value, size: Value) -> None:
-        """Write so many bytes."""
+        """Set `size` bytes."""
         self._bytes("memset", to, byte, size)
 
     def _bytes(self, name: str, to: Value, given: Value, size: Value) -> None:
@@ -301,40 +302,40 @@ class IRBuilder:
 
     # -- control -------------------------------------------------------------------------------------------------
     def call(self, function: Value, args: Sequence[Value], fastmath: Sequence[str] = ()) -> Instruction:
-        """Call a function, or what an address to a function leads to."""
+        """Call a function, or a pointer to one."""
         t = function.type.pointee.return_type
         words = f"{' '.join(('call', *fastmath))} {t.text}" if fastmath else f"call {t.text}"
-        given = ", ".join([f"{x.type.text} {x.ref}" for x in args])
-        text = f"{words} {function.ref}({given})"
+        inputs = ", ".join([f"{x.type.text} {x.ref}" for x in args])
+        text = f"{words} {function.ref}({inputs})"
         return self._effect(text) if t is _VOID else self._value(t, text)
 
     def phi(self, t: Any) -> Phi:
-        """A value that depends on the block that this one was entered from, by `add_incoming`."""
-        made = Phi(t, f"%.{next(self._names)}")
-        self.block.phis.append(made)
-        return made
+        """Append a phi; `add_incoming` adds its value for each predecessor block."""
+        result = Phi(t, f"%.{next(self._names)}")
+        self.block.phis.append(result)
+        return result
 
     def branch(self, block: Block) -> Instruction:
-        """Go on there."""
+        """Branch to a block."""
         return self._end(f"br label {block.ref}")
 
     def cbranch(self, condition: Value, then: Block, otherwise: Block, likely: bool | None = None) -> Instruction:
-        """Go on at one block or another."""
-        made = self._end(f"br i1 {condition.ref}, label {then.ref}, label {otherwise.ref}")
+        """Branch to one of two blocks."""
+        result = self._end(f"br i1 {condition.ref}, label {then.ref}, label {otherwise.ref}")
         if likely is not None:
             weights = map(_I32, _LIKELY if likely else _RARE)
-            made.set_metadata("prof", self.module.add_metadata(["branch_weights", *weights]))
-        return made
+            result.set_metadata("prof", self.module.add_metadata(["branch_weights", *weights]))
+        return result
 
     def switch(self, x: Value, cases: Sequence[tuple[Value, Block]], otherwise: Block) -> Instruction:
-        """Go on at the block of the case that `x` is."""
+        """Branch to the block of the case equal to `x`."""
         each = " ".join(f"{value.typed}, label {block.ref}" for value, block in cases)
         return self._end(f"switch {x.typed}, label {otherwise.ref} [ {each} ]")
 
     def ret(self, x: Value) -> Instruction:
-        """Give `x` to the caller."""
+        """Return `x`."""
         return self._end(f"ret {x.typed}")
 
     def ret_void(self) -> Instruction:
-        """Return to the caller."""
+        """Return without a value."""
         return self._end("ret void")

@@ -1,4 +1,4 @@
-"""Modules, and what they consist of: functions, their blocks, and global variables."""
+"""Define modules and their contents: functions, basic blocks, and global variables."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _PLAIN = re.compile(r"[A-Za-z$._][-\w$.]*\Z", re.ASCII)
 
 
 def _quoted(name: str) -> str:
-    """A name as it may stand behind `@` or `%`."""
+    """A name as it is written after `@` or `%`, quoted if necessary."""
     if _PLAIN.match(name):
         return name
     return '"{}"'.format("".join(chr(c) if 32 <= c < 127 and c not in b'"\\' else f"\\{c:02x}" for c in name.encode()))
 
 
 class Metadata:
-    """What a module says of its instructions: a node that has a number."""
+    """A numbered metadata node of a module."""
 
     __slots__ = ("ref",)
 
@@ -33,7 +33,7 @@ class Metadata:
 
 
 class Module:
-    """A module, the text of which is `str(module)`. Triple and data layout are set by who compiles it.
+    """A module, whose text is `str(module)`. The compiler sets its triple and data layout.
 
     >>> module = Module("twice")
     >>> function = Function(module, FunctionType(IntType(64), [IntType(64)]), "f")
@@ -50,25 +50,25 @@ class Module:
 
     @property
     def functions(self) -> list[Function]:
-        """The functions, in the order in which they were made."""
+        """The functions, in the order of their creation."""
         return [x for x in self.globals.values() if isinstance(x, Function)]
 
     def get_unique_name(self, name: str) -> str:
-        """`name`, or it with a number behind, if there is one of that name."""
+        """`name`, with a number appended if it is already used."""
         if name not in self.globals:
             return name
         return next(each for k in count(1) if (each := f"{name}.{k}") not in self.globals)
 
     def add_metadata(self, operands: Sequence[Any]) -> Metadata:
-        """The node with these operands: words, constants, other nodes."""
+        """The metadata node with these operands: words, constants, other nodes."""
         text = ", ".join(map(_operand, operands))
-        found = self._nodes.get(text)
-        if found is None:
-            found = self._nodes[text] = self._node(f"!{{ {text} }}")
-        return found
+        result = self._nodes.get(text)
+        if result is None:
+            result = self._nodes[text] = self._node(f"!{{ {text} }}")
+        return result
 
     def loop_id(self, hints: Sequence[Sequence[Any]]) -> Metadata:
-        """A node for one loop, which has these nodes as hints: another than any else, and its own first operand."""
+        """A distinct metadata node for one loop, with these nodes as hints; its first operand is itself."""
         others = [self.add_metadata(hint).ref for hint in hints]
         return self._node(f"distinct !{{ {', '.join([f'!{len(self._metadata)}', *others])} }}")
 
@@ -78,11 +78,11 @@ class Module:
         return Metadata(ref)
 
     def declared(self, name: str, t: FunctionType) -> Function:
-        """The function of this name, which is declared if it is not there."""
+        """The function of this name, declared at first use."""
         return self.globals.get(name) or Function(self, t, name)
 
     def intrinsic(self, name: str, types: Sequence[Any], result: Any, args: Sequence[Any]) -> Function:
-        """The intrinsic `llvm.<name>` that is overloaded for `types`.
+        """The intrinsic `llvm.<name>` overloaded for `types`.
 
         >>> pair = VectorType(IntType(64), 2)
         >>> Module().intrinsic("vector.reduce.add", [pair], IntType(64), [pair])
@@ -113,7 +113,7 @@ def _operand(x: Any) -> str:
 
 
 class _Global(Value):
-    """What a module has under a name: its address is the value."""
+    """A named global of a module; its value is its address."""
 
     __slots__ = ("linkage", "module", "name")
 
@@ -125,7 +125,7 @@ class _Global(Value):
         module.globals[name] = self
 
     def lines(self) -> Iterator[str]:
-        """The lines of its text."""
+        """The text lines of the definition or declaration."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -133,7 +133,7 @@ class _Global(Value):
 
 
 class GlobalVariable(_Global):
-    """A global variable, declared only as long as it has no `initializer`."""
+    """A global variable; a declaration until it has an `initializer`."""
 
     __slots__ = ("global_constant", "initializer", "section", "value_type")
 
@@ -143,7 +143,7 @@ class GlobalVariable(_Global):
         self.initializer: Constant | None = None
 
     def lines(self) -> Iterator[str]:
-        """The lines of its text."""
+        """The text lines of the definition or declaration."""
         linkage = self.linkage or ("" if self.initializer else "external")
         kind = "constant" if self.global_constant else "global"
         words = [self.ref, "=", linkage, kind, self.value_type.text, self.initializer.ref if self.initializer else ""]
@@ -160,16 +160,16 @@ class Argument(Value):
         self.attributes: list[str] = []
 
     def add_attribute(self, name: str) -> None:
-        """Promise LLVM something of it: `noalias`."""
+        """Add a parameter attribute, such as `noalias`."""
         self.attributes.append(name)
 
     def declared(self) -> str:
-        """It, in the head of the function."""
+        """The argument as written in the function header."""
         return " ".join([self.type.text, *self.attributes, self.ref])
 
 
 class Function(_Global):
-    """A function, declared only as long as it has no blocks."""
+    """A function; a declaration until it has blocks."""
 
     __slots__ = ("_labels", "args", "attributes", "blocks", "function_type", "names")
 
@@ -184,16 +184,16 @@ class Function(_Global):
 
     @property
     def is_declaration(self) -> bool:
-        """Whether it is defined elsewhere."""
+        """Whether the function is defined elsewhere."""
         return not self.blocks
 
     @property
     def entry_basic_block(self) -> Block:
-        """The block that it begins with."""
+        """The entry block."""
         return self.blocks[0]
 
     def append_basic_block(self, name: str = "block") -> Block:
-        """A new block behind the others, the name of which begins so."""
+        """Append a new block, with a unique name derived from `name`."""
         label = name
         while label in self._labels:
             self._labels[name] += 1
@@ -204,7 +204,7 @@ class Function(_Global):
         return block
 
     def lines(self) -> Iterator[str]:
-        """The lines of its text."""
+        """The text lines of the definition or declaration."""
         args = ", ".join(each.declared() for each in self.args)
         words = ["declare" if self.is_declaration else "define", self.linkage, self.function_type.return_type.text]
         words += [f"{self.ref}({args})", *sorted(self.attributes)]
@@ -220,7 +220,7 @@ class Function(_Global):
 
 
 class Block:
-    """Instructions that run one after the other, and the one that says where to go on."""
+    """A basic block: instructions and a terminator."""
 
     __slots__ = ("body", "function", "label", "phis", "ref", "terminator")
 
@@ -233,5 +233,5 @@ class Block:
 
     @property
     def is_terminated(self) -> bool:
-        """Whether it says where to go on."""
+        """Whether the block has a terminator."""
         return self.terminator is not None

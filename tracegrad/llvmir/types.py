@@ -1,4 +1,4 @@
-"""Types. One that is asked for again is the same object, so types are compared as objects."""
+"""Define the types of LLVM IR. Equal types are one object (interned), so they are compared by identity."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = [
 
 
 class Type:
-    """What all types have: their spelling, which is also `str(t)`.
+    """Base class of types, with their text, which is also `str(t)`.
 
     >>> VectorType(IntType(64), 4)
     <4 x i64>
@@ -30,15 +30,15 @@ class Type:
 
     @classmethod
     def _one(cls, text: str, key: Any = None, **fields: Any) -> Self:
-        """The type that has this key, made with these fields when it is asked for first."""
-        found: Self | None = Type._known.get((cls, key))
-        if found is None:
-            found = object.__new__(cls)
-            found.text = text
+        """The type with this key, created at first use (interning)."""
+        result: Self | None = Type._known.get((cls, key))
+        if result is None:
+            result = object.__new__(cls)
+            result.text = text
             for name, value in fields.items():
-                setattr(found, name, value)
-            found = Type._known.setdefault((cls, key), found)
-        return found
+                setattr(result, name, value)
+            result = Type._known.setdefault((cls, key), result)
+        return result
 
     def __repr__(self) -> str:
         return self.text
@@ -48,13 +48,13 @@ class Type:
 
     def __call__(self, value: Any) -> Constant:
         """The constant `value` of this type."""
-        made: Constant = self._constant(self, value)
-        return made
+        result: Constant = self._constant(self, value)
+        return result
 
     _constant: ClassVar[Any]  # the class `Constant`, set where it is defined
 
     def as_pointer(self) -> PointerType:
-        """The type of the address of such a value."""
+        """The type of a pointer to a value of this type."""
         try:
             return self._pointer
         except AttributeError:
@@ -63,7 +63,7 @@ class Type:
 
 
 class VoidType(Type):
-    """What a function gives that gives nothing."""
+    """The return type of a function without a result."""
 
     __slots__ = ()
 
@@ -72,7 +72,7 @@ class VoidType(Type):
 
 
 class IntType(Type):
-    """An integer of `width` bits; LLVM knows no signs of types, only of instructions."""
+    """An integer of `width` bits; only instructions are signed or unsigned."""
 
     __slots__ = ("width",)
     width: int
@@ -109,7 +109,7 @@ class DoubleType(Type):
 
 
 class PointerType(Type):
-    """The address of a `pointee`."""
+    """A pointer to a `pointee`."""
 
     __slots__ = ("pointee",)
     pointee: Any
@@ -142,7 +142,7 @@ class ArrayType(_Several):
 
 
 class LiteralStructType(Type):
-    """One value of each of the types in `elements`, without a name of its own."""
+    """An unnamed structure with one member of each of the types `elements`."""
 
     __slots__ = ("elements",)
     brackets = "{}"
@@ -154,7 +154,7 @@ class LiteralStructType(Type):
 
 
 class FunctionType(Type):
-    """A function of `args` that gives a `return_type`."""
+    """A function with parameters `args` and result `return_type`."""
 
     __slots__ = ("args", "return_type")
     return_type: Any

@@ -1,4 +1,4 @@
-"""Values: constants, and what instructions give."""
+"""Define the values of LLVM IR: constants, and results of instructions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Constant", "Instruction", "Phi", "Spelled", "Value"]
 
 
 class Value:
-    """Something that instructions can use: of a type, and spelled by `ref` where it is used.
+    """An operand of instructions: its type, and its text `ref`.
 
     >>> Constant(FloatType(), 0.5).typed
     'float 0x3fe0000000000000'
@@ -27,7 +27,7 @@ class Value:
 
     @property
     def typed(self) -> str:
-        """The spelling behind that of the type."""
+        """The text of the value with its type."""
         return f"{self.type.text} {self.ref}"
 
     def __repr__(self) -> str:
@@ -35,8 +35,8 @@ class Value:
 
 
 class Constant(Value):
-    """The constant `constant`: a number, the constants that each lane or element is, the bytes of an array, or None for
-    what has all bits 0. Of lanes and elements, numbers do too."""
+    """A constant: a number, a list of constants (or numbers) for lanes or elements, the bytes of an array, or None for
+    all bits 0."""
 
     __slots__ = ("constant",)
 
@@ -52,7 +52,7 @@ Type._constant = Constant
 
 
 class Spelled(Constant):
-    """A constant as LLVM's text has it: `poison`, `zeroinitializer`, `splat (double 0x...)`."""
+    """A constant given as LLVM text: `poison`, `zeroinitializer`, `splat (double 0x...)`."""
 
     __slots__ = ()
 
@@ -77,7 +77,7 @@ def _spelled(t: Any, constant: Any) -> str:
 
 
 def _float(t: Any, value: Any) -> str:
-    """A float by its bits; one of fewer than 64 bits is written as the double that it is."""
+    """A float written by its bits; a shorter format is written as the equal double."""
     if t is not _FLOATS[-1]:
         kind = "<e" if t is _FLOATS[0] else "<f"
         value = struct.unpack(kind, struct.pack(kind, value))[0]
@@ -85,7 +85,7 @@ def _float(t: Any, value: Any) -> str:
 
 
 class Instruction(Value):
-    """An instruction, which is its line, and the value that it gives, if it does."""
+    """An instruction: its text line, and its result, if it has one."""
 
     __slots__ = ("line",)
 
@@ -93,7 +93,7 @@ class Instruction(Value):
         self.type, self.ref, self.line = t, ref, line
 
     def set_metadata(self, name: str, node: Metadata) -> None:
-        """Say something of this instruction: `!name !node`."""
+        """Attach metadata to the instruction: `!name !node`."""
         self.line += f", !{name} {node.ref}"
 
     def __str__(self) -> str:
@@ -104,7 +104,7 @@ class Instruction(Value):
 
 
 class Phi(Instruction):
-    """What a value is in a block, by the block that it was entered from."""
+    """A phi: the value of a block that depends on the predecessor block."""
 
     __slots__ = ("incoming",)
 
@@ -113,7 +113,7 @@ class Phi(Instruction):
         self.incoming: list[tuple[Value, Any]] = []
 
     def add_incoming(self, value: Value, block: Any) -> None:
-        """It is `value` if the block before is `block`."""
+        """Set the `value` for the predecessor `block`."""
         self.incoming.append((value, block))
 
     def __str__(self) -> str:

@@ -1,16 +1,17 @@
-"""ArrayMethods: the operators, methods and attributes of `numpy.ndarray` for a carried value.
+"""Class `ArrayMethods`: operators, methods and attributes of `numpy.ndarray` for a carried value.
 
-The tracer's arrays and the eager Tensors mix it in. A subclass is a `Carrier` with `shape` and `dtype`, and gives
+The tracer's arrays and the eager Tensors inherit from it. A subclass is a `Carrier` with `shape` and `dtype`, and
+defines
 
-- `concrete(asked)`: the value as an ndarray, for Python that wants a number; `asked` says what for ("bool()");
+- `concrete(asked)`: the value as an ndarray, for Python that needs a number; `asked` names the operation ("bool()");
 - `_lift(x)`: an ndarray, NumPy scalar or carrier of a lower level as a carrier of this kind; `_constant(x)`: the same
-  for an ndarray that nobody else holds;
-- `_assign(new)`: this object stands for the value `new` from now on (`x[i] = v`, `x += y`); raises by default;
-- `_alias()`: another object for the same value, so that assigning to one leaves the other alone;
+  for an ndarray without other references;
+- `_assign(new)`: from now on this object stands for the value `new` (`x[i] = v`, `x += y`); raises by default;
+- `_alias()`: another object for the same value, so that assigning to one does not change the other;
 - `_viewed(result, put)`, if `_tracks_views`: `put(base, new)` is `base` with `new` in the place of this view of it;
 - `_weakened(result)`, if `weak`: the result of an operator on Python numbers only;
 - `_concrete_masks`: whether boolean arrays can be used as indices;
-- `_immutable_scalars`: whether `+=` on a value of no axes makes a new value, as it does for NumPy's scalars.
+- `_immutable_scalars`: whether `+=` on a value without axes makes a new value, as for NumPy's scalars.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import numpy as np
 from tracegrad.avals import LITERALS, supported
 from tracegrad.errors import DTypeError, ShapeError, TraceError, formats, located, lost
 from tracegrad.numpy_api import indexing, joining, products, reductions, registry, selection, shapes, sorting, ufuncs
-from tracegrad.numpy_api import memory_layout as layout
+from tracegrad.numpy_api import memory_layout as memory
 from tracegrad.numpy_api.complex import ComplexMethods, in_pairs
 from tracegrad.numpy_api.compress import compressed, nonzero
 from tracegrad.numpy_api.faces import Faced
@@ -35,8 +36,7 @@ from tracegrad.numpy_api.operands import UFUNC, beside, to_dtype
 from tracegrad.numpy_api.protocols import decides, is_ours
 from tracegrad.numpy_api.registry import UFUNC_METHODS, UFUNCS, refuse
 from tracegrad.ops.core.op import Carrier, Level
-from tracegrad.ops.elementwise import bits
-from tracegrad.ops.elementwise import float_representation as representation
+from tracegrad.ops.elementwise import bits, float_representation
 from tracegrad.ops.elementwise import table as elementwise
 
 __all__ = ["ArrayMethods"]
@@ -47,21 +47,21 @@ def _weak_pair(x: Any, other: Any) -> bool:
 
 
 def _number(x: Any) -> Any:
-    """A weak boolean as Python's arithmetic has it: an integer."""
+    """Convert a weak boolean to an integer, as Python's arithmetic does."""
     if type(x) is bool:
         return int(x)
     return x._weakened(to_dtype(x, "int64")) if type(x) not in LITERALS and x.dtype.kind == "b" else x
 
 
 def _binary(op: Callable[..., Any], arithmetic: bool = True) -> tuple[Any, Any]:
-    """An operator and its reflected form."""
+    """Make an operator and its reflected form."""
 
     def forward(self: Any, other: Any) -> Any:
         if op is elementwise.multiply and _repeats(self, other):
             return other * int(self)
-        given, other = other, beside(self, other)
+        args, other = other, beside(self, other)
         if other is NotImplemented or other is UFUNC:
-            return other if other is NotImplemented else _ufunc_of(op)(self, given)
+            return other if other is NotImplemented else _ufunc_of(op)(self, args)
         if self.weak and _weak_pair(self, other):
             pair = (_number(self), _number(other)) if arithmetic else (self, other)
             return self._weakened(op(*pair))
@@ -70,9 +70,9 @@ def _binary(op: Callable[..., Any], arithmetic: bool = True) -> tuple[Any, Any]:
     def reflected(self: Any, other: Any) -> Any:
         if op is elementwise.multiply and _repeats(self, other):
             return other * int(self)
-        given, other = other, beside(self, other)
+        args, other = other, beside(self, other)
         if other is NotImplemented or other is UFUNC:
-            return other if other is NotImplemented else _ufunc_of(op)(given, self)
+            return other if other is NotImplemented else _ufunc_of(op)(args, self)
         if self.weak and _weak_pair(self, other):
             pair = (_number(other), _number(self)) if arithmetic else (other, self)
             return self._weakened(op(*pair))
@@ -82,7 +82,7 @@ def _binary(op: Callable[..., Any], arithmetic: bool = True) -> tuple[Any, Any]:
 
 
 def _ufunc_of(op: Any) -> Any:
-    """The universal function that an operator is."""
+    """Return the ufunc of an operator."""
     return getattr(np, getattr(op, "name", "") or op.__name__.strip("_"))
 
 
@@ -119,15 +119,15 @@ _MOST_NUMBERS = 64  # in a list; more are asked for at once
 
 def _on_function(function: Callable[..., Any], doc: str, moves: bool = False) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        found = function(self, *args, **kwargs)
-        return self.kept(found) if moves else found
+        result = function(self, *args, **kwargs)
+        return self.kept(result) if moves else result
 
     method.__doc__ = doc
     return method
 
 
 class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
-    """What an ndarray can do, for a carrier."""
+    """Methods of an ndarray, for a carrier."""
 
     __slots__ = ()
     __array_priority__ = 1000.0
@@ -143,11 +143,11 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
     kept: Callable[[Any], Any]  # of `Carrier`
 
     def concrete(self, asked: str) -> np.ndarray[Any, Any]:
-        """The value as an ndarray."""
+        """Return the value as an ndarray."""
         raise NotImplementedError
 
     def _known(self) -> np.ndarray[Any, Any] | None:
-        """The value, for an index that decides shapes; None if it may be different at each call."""
+        """Return the value, for an index that determines shapes; None if it may differ between calls."""
         return self.concrete("a boolean index") if self._concrete_masks else None
 
     def _lift(self, x: Any) -> Any:
@@ -166,7 +166,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
         return result
 
     def copied(self) -> Any:
-        """A copy."""
+        """Return a copy."""
         return self._alias()
 
     def _weakened(self, result: Any) -> Any:
@@ -230,12 +230,12 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
     # -- attributes ----------------------------------------------------------------------------------------
     @property
     def ndim(self) -> int:
-        """The number of axes."""
+        """Return the number of axes."""
         return len(self.shape)
 
     @property
     def size(self) -> Any:
-        """The number of elements."""
+        """Return the number of elements."""
         return math.prod(self.shape)
 
     @property
@@ -250,17 +250,17 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
 
     @property
     def T(self) -> Any:
-        """The array with its axes reversed."""
+        """Return the array with its axes reversed."""
         return self.kept(shapes.transpose(self))
 
     @property
     def mT(self) -> Any:
-        """The array with its last two axes exchanged."""
+        """Return the array with its last two axes exchanged."""
         return shapes.matrix_transpose(self)
 
     @property
     def flat(self) -> Any:
-        """The elements in a row, to be read and written by place."""
+        """Return the elements as one axis, read and written by position."""
         return Flat(self)
 
     @flat.setter
@@ -316,7 +316,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
         return float(self._scalar("format()"))
 
     def _formatted(self, frame: Any) -> None:
-        """The code of this frame makes a text of the number by `%`."""
+        """Note that the code of this frame formats the number with `%`."""
 
     def __complex__(self) -> complex:
         return complex(self._scalar("complex()"))
@@ -334,7 +334,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
         return int(self.concrete("an index").item())
 
     def item(self, *args: Any) -> Any:
-        """The element as a Python number; of larger arrays, the one at the given index."""
+        """Return the element as a Python number; of larger arrays, the one at the given index."""
         if args:
             flat = len(args) == 1 and not isinstance(args[0], tuple)
             picked = shapes.ravel(self)[args[0]] if flat else self[args if len(args) > 1 else args[0]]
@@ -344,7 +344,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
         return self._python_number("item()")
 
     def tolist(self) -> Any:
-        """The elements as nested lists of Python numbers."""
+        """Return the elements as nested lists of Python numbers."""
         if not self.shape:
             return self._python_number("tolist()")
         if math.prod(self.shape) > _MOST_NUMBERS:
@@ -352,7 +352,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
         return [x.tolist() for x in self]
 
     def _python_number(self, asked: str) -> Any:
-        """The element of an array that has one, as a Python number."""
+        """Return the element of an array that has one, as a Python number."""
         return self.concrete(asked).item()
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
@@ -367,11 +367,11 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
         raise TraceError(located(f"{asked}{text}; take the value on purpose by stop_gradient or detach().numpy()"))
 
     def _is_differentiated(self) -> bool:
-        """Whether a transform under way differentiates this value."""
+        """Whether an active transform differentiates this value."""
         return False
 
     def _comes_of_differentiated(self) -> bool:
-        """Whether it is computed from such a value, in whatever way."""
+        """Whether it is computed from a differentiated value, in any way."""
         return False
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -391,21 +391,21 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
 
     def transpose(self, *axes: Any) -> Any:
         """`ndarray.transpose`: axes, or one tuple of them; none reverses."""
-        given = axes[0] if len(axes) == 1 and not hasattr(axes[0], "__index__") else (axes or None)
-        return self.kept(shapes.transpose(self, given))
+        args = axes[0] if len(axes) == 1 and not hasattr(axes[0], "__index__") else (axes or None)
+        return self.kept(shapes.transpose(self, args))
 
     def flatten(self, order: str = "C") -> Any:
-        """A copy with one axis."""
+        """Return a copy with one axis."""
         return in_new_memory(shapes.ravel(self, order), "C")
 
     def copy(self, order: str = "C") -> Any:
-        """A copy."""
+        """Return a copy."""
         return in_new_memory(self, order)
 
     def astype(
         self, dtype: Any, order: str = "K", casting: Any = "unsafe", subok: bool = True, copy: bool = True
     ) -> Any:
-        """A copy in another dtype."""
+        """Return a copy in another dtype."""
         kind = supported(dtype, "astype")
         if not np.can_cast(self.dtype, kind, casting):
             raise DTypeError(
@@ -413,15 +413,17 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
             )
         if kind != self.dtype:
             return self.kept(laid(to_dtype(self, kind), order, self))
-        return in_new_memory(self, order) if copy else layout.with_order(self, order)
+        return in_new_memory(self, order) if copy else memory.with_order(self, order)
 
     def fill(self, value: Any) -> None:
         """Assign one value to all elements."""
         self[...] = value
 
     def view(self, *args: Any, **kwargs: Any) -> Any:
-        """A view of the elements, or of complex ones as pairs of real ones, or the other way round; or of their bits as
-        another dtype of the same size, which must not be updated."""
+        """Return a view of the elements, also of complex ones as pairs of real ones, or the reverse.
+
+        Or a view of their bits as another dtype of the same size, which must not be updated.
+        """
         kind = dtype_of_view(self, *args, *kwargs.values())
         if kind.itemsize != self.dtype.itemsize:
             return in_pairs(self, kind)
@@ -429,7 +431,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
             return self.kept(shapes.reshaped(self, self.shape))
         if kind.kind == "f" and self.dtype.kind in "iu" and self._comes_of_differentiated():
             raise lost(f"view({kind.name})")
-        return self.kept(representation.reinterpret(self, dtype=kind.name)._sealed())
+        return self.kept(float_representation.reinterpret(self, dtype=kind.name)._sealed())
 
     def sort(self, axis: int = -1, kind: str | None = None, order: Any = None, *, stable: bool | None = None) -> None:
         """Sort in place."""

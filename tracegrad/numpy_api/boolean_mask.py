@@ -1,8 +1,8 @@
-"""What a mask chooses: `x[mask]`, `x[mask] = v`, `np.nonzero` and its like, where the mask is not known while tracing.
+"""Boolean-mask indexing (`x[mask]`, `x[mask] = v`, `np.nonzero`) with masks unknown at trace time.
 
-How many elements a mask chooses decides a shape, so it is asked for, once for each mask. Nothing is asked to replace
-elements by one value, or by values of the same mask. See `tracegrad.trace.ragged.ragged_array` for what needs no number
-to read.
+The number of elements that a mask selects determines a shape, so the trace queries it, once for each mask. No query is
+necessary to replace elements by one value, or by values of the same mask. `tracegrad.trace.ragged.ragged_array` has the
+reads that need no number.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ HOW_MANY = "how many elements a mask chooses"
 
 
 def known(x: Any) -> np.ndarray[Any, Any] | None:
-    """The value of an array that decides shapes, if no argument of a trace has a part in it."""
-    found: np.ndarray[Any, Any] | None = x._known() if isinstance(x, Carrier) else x  # type: ignore[attr-defined]
-    return found
+    """Return the value of an array that determines shapes, if no argument of a trace affects it."""
+    result: np.ndarray[Any, Any] | None = x._known() if isinstance(x, Carrier) else x  # type: ignore[attr-defined]
+    return result
 
 
 def how_many(counts: Any) -> Any:
-    """The sum of booleans or integers in a row."""
+    """Sum a vector of booleans or integers."""
     return reduce_sum(to_dtype(counts, "int64"), axes=(0,))
 
 
 def amount(counts: Any) -> int:
-    """The same as a number, which is asked for."""
+    """Return the number of selected elements as a Python number, which is queried."""
     return int(how_many(counts).concrete(HOW_MANY).item())
 
 
@@ -54,11 +54,11 @@ def indices(mask: Any) -> tuple[Any, ...]:
     count = amount(flat)
     if not count:
         return tuple([full(shape=(0,), value=0, dtype="int64") for _ in mask.shape])
-    place, found = repeated_index(flat, size=count), []
+    place, result = repeated_index(flat, size=count), []
     for n in reversed(mask.shape[1:]):
-        found.append(elementwise.remainder(place, n))
+        result.append(elementwise.remainder(place, n))
         place = elementwise.floor_divide(place, n)
-    return (place, *reversed(found))
+    return (place, *reversed(result))
 
 
 # -- the functions -------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def argwhere(a: Any) -> Any:
 
 # -- where a mask is in an index -----------------------------------------------------------------------------------
 class Place(NamedTuple):
-    """Of an index: what it would be with all where the mask is, the axis at which that begins, and the mask."""
+    """Position of a mask in an index: the index without it, the axis at which it begins, and the mask."""
 
     rest: tuple[Any, ...]
     axis: int
@@ -97,7 +97,7 @@ class Place(NamedTuple):
 
     @property
     def row(self) -> Any:
-        """The mask, with one axis."""
+        """Return the mask, with one axis."""
         return raveled(self.mask)
 
 
@@ -106,7 +106,7 @@ def _is_mask(entry: Any) -> bool:
 
 
 def mask_in(x: Any, index: Any) -> Place | None:
-    """The one mask in an index of `x` that is not known, beside slices, new axes, and integers next to it."""
+    """Return the one unknown mask in an index of `x`, next to slices, new axes, and adjacent integers."""
     if not isinstance(index, tuple):
         if not _is_mask(index):
             return None
@@ -133,7 +133,7 @@ def _depth(entry: Any) -> int:
 
 
 def _is_basic(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
-    """Whether what stands beside a mask are slices, and integers that are next to it."""
+    """Whether the other entries of the index are slices, and integers next to the mask."""
     for part in (before[::-1], after):
         others = False
         for entry in part:
@@ -145,7 +145,7 @@ def _is_basic(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
 
 
 def over(mask: Any, shape: tuple[int, ...], axis: int) -> Any:
-    """The mask, which begins at an axis of an array of this shape, for each element of that."""
+    """Broadcast a mask, which begins at an axis of an array of this shape, to all elements of the array."""
     column = (*(1,) * axis, *mask.shape, *(1,) * (len(shape) - axis - len(mask.shape)))
     return broadcast_to(mask if column == mask.shape else reshape(mask, shape=column), shape=shape)
 
@@ -177,7 +177,7 @@ def put(x: Any, axis: int, mask: Any, value: Any) -> Any:
 
 
 def _spread(x: Any, mask: Any, value: Any, k: int) -> Any:
-    """As many elements along an axis as the mask has, where it is true the next of `value` each."""
+    """Distribute the elements of `value` along an axis to the true positions of the mask."""
     n = math.prod(mask.shape)
     flat = reshape(operand(mask, peer_of(x, mask, value)), shape=(n,))
     count = value.shape[k]
@@ -192,6 +192,6 @@ def _spread(x: Any, mask: Any, value: Any, k: int) -> Any:
         return full(shape=(*value.shape[:k], n, *value.shape[k + 1 :]), value=0, dtype=value.dtype.name)
     number = cumsum(cast(flat, dtype="int64"), axis=0)
     number = elementwise.minimum(elementwise.maximum(elementwise.subtract(number, 1), 0), count - 1)
-    found = gather(value, number, axes=(k,))
+    result = gather(value, number, axes=(k,))
     order = (k, *[a for a in range(len(value.shape)) if a != k])
-    return transpose(found, perm=inverse_permutation(order)) if k else found
+    return transpose(result, perm=inverse_permutation(order)) if k else result

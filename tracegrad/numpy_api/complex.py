@@ -1,4 +1,4 @@
-"""Complex numbers in NumPy's functions; of real ones the functions are what they are."""
+"""Complex functions of NumPy: parts, angle, conjugate; real operands are treated as in NumPy."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def imag(val: Any) -> Any:
 def angle(z: Any, deg: bool = False) -> Any:
     """`np.angle`: of real numbers 0, or pi below zero."""
     x = to_float(*arrays(z))
-    turned = ops.angle(x) if _is_complex(x) else arctan2(0.0, stop_gradient(x))
-    return multiply(turned, 180 / math.pi) if deg else turned
+    angle_of = ops.angle(x) if _is_complex(x) else arctan2(0.0, stop_gradient(x))
+    return multiply(angle_of, 180 / math.pi) if deg else angle_of
 
 
 @implements(np.iscomplex)
@@ -72,7 +72,7 @@ def isrealobj(x: Any) -> bool:
 
 @implements(np.real_if_close)
 def real_if_close(a: Any, tol: float = 100) -> Any:
-    """`np.real_if_close`; whether imaginary parts are small is asked for, which leaves a guard."""
+    """`np.real_if_close`; whether imaginary parts are small is a query, which leaves a guard."""
     (x,) = arrays(a)
     if not _is_complex(x):
         return x
@@ -82,7 +82,7 @@ def real_if_close(a: Any, tol: float = 100) -> Any:
 
 @ufunc("conjugate", "conj")
 def conjugate(x: Any) -> Any:
-    """The complex conjugate."""
+    """Return the complex conjugate."""
     return ops.conj(x) if _is_complex(x) else recomputed(x)
 
 
@@ -108,13 +108,13 @@ del DIRECT[np.conjugate], DIRECT[np.sign]
 
 
 class ComplexMethods:
-    """What an ndarray has of complex numbers, over ops."""
+    """Complex attributes and methods of an ndarray, over ops."""
 
     __slots__ = ()
 
     @property
     def real(self: Any) -> Any:
-        """The real part, a view: the array itself unless it is complex."""
+        """Return the real part, a view: the array itself unless it is complex."""
         return self.kept(ops.real(self)) if _is_complex(self) else self
 
     @real.setter
@@ -123,7 +123,7 @@ class ComplexMethods:
 
     @property
     def imag(self: Any) -> Any:
-        """The imaginary part, a view: zeros unless the array is complex."""
+        """Return the imaginary part, a view: zeros unless the array is complex."""
         return self.kept(imag(self))
 
     @imag.setter
@@ -133,7 +133,7 @@ class ComplexMethods:
         self.imag[...] = value
 
     def conj(self: Any) -> Any:
-        """The complex conjugate."""
+        """Return the complex conjugate."""
         return self.kept(ops.conj(self)) if _is_complex(self) else self
 
     conjugate = conj

@@ -1,5 +1,7 @@
-"""The order of complex numbers, which NumPy's functions know and the ops do not: by the real parts, then by the
-imaginary ones. Comparisons, extrema and their places; what is chosen has the whole derivative, the first of equal ones.
+"""Lexicographic order of complex numbers, as in NumPy: by the real parts, then by the imaginary parts.
+
+Comparisons, extrema and their indices use this order, which the ops do not have. The selected element has the whole
+derivative; among equal ones the first has it.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.elementwise import table as elementwise
 from tracegrad.ops.elementwise.complex import imag, real
 from tracegrad.ops.elementwise.table import equal, isnan, logical_and, logical_not, logical_or, where
-from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.reduce import reductions
 from tracegrad.ops.shape.linear import reshape, transpose, unreduce
 
 __all__ = [
@@ -76,26 +78,26 @@ minimum = _chosen(elementwise.minimum, less_equal)
 
 # -- along an axis ---------------------------------------------------------------------------------------------------
 def _place(x: Any, axis: int, largest: bool) -> Any:
-    """The index along `axis` of the first extremum of complex numbers, or of the first that has a nan."""
-    reduce, worst = (reduction.reduce_max, -math.inf) if largest else (reduction.reduce_min, math.inf)
+    """Return the index along `axis` of the first extremum of complex numbers, or of the first with a nan."""
+    reduce, worst = (reductions.reduce_max, -math.inf) if largest else (reductions.reduce_min, math.inf)
     unordered = isnan(x)
     # Among the elements that are left, all of them at first, those with an extreme part are.
     left = logical_not(unordered)
     for part in (real(x), imag(x)):
         top = unreduce(reduce(where(left, part, worst), axes=(axis,)), x.shape, (axis,))
         left = logical_and(left, equal(part, top))
-    none = unreduce(reduction.reduce_any(unordered, axes=(axis,)), x.shape, (axis,))
-    return reduction.argmax(where(none, unordered, left), axis=axis)
+    none = unreduce(reductions.reduce_any(unordered, axes=(axis,)), x.shape, (axis,))
+    return reductions.argmax(where(none, unordered, left), axis=axis)
 
 
 def _extreme(x: Any, axes: tuple[int, ...], largest: bool) -> Any:
-    """The extremum of complex numbers over `axes`, none of which is empty."""
+    """Compute the extremum of complex numbers over `axes`, none of which is empty."""
     if not axes:
         return x
     rest = [k for k in range(len(x.shape)) if k not in axes]
     shape = tuple([x.shape[k] for k in rest])
     rows = reshape(transpose(x, perm=(*rest, *axes)), shape=(*shape, math.prod([x.shape[k] for k in axes])))
-    return reduction.pick(rows, _place(rows, len(rest), largest), axis=len(rest))
+    return reductions.pick(rows, _place(rows, len(rest), largest), axis=len(rest))
 
 
 # NumPy's reductions by this order, by name, with the parameters of the ops.

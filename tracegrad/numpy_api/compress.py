@@ -1,4 +1,4 @@
-"""Functions whose results have as many elements as values say: compress, extract."""
+"""Functions whose result size depends on values: compress, extract."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Functions that make arrays: what `np.array`, `np.zeros`, `np.arange` ... mean inside a traced function.
+"""Array creation: `np.array`, `np.zeros`, `np.arange` and others inside a traced function.
 
-NumPy's own do not look at their arguments' kind, so traced code is given these in their place. While a trace is under
-way they answer with values of that trace, otherwise with ndarrays; carriers in nested lists are stacked.
+NumPy's own functions do not dispatch on their arguments, so traced code receives these instead. In a trace they return
+values of the trace, otherwise ndarrays; carriers in nested lists are stacked.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 
 def _ambient() -> Any:
-    """The recorder of the trace under way, or None."""
+    """Return the recorder of the active trace, or None."""
     return Op.ambient() if Op.ambient is not None else None
 
 
@@ -59,18 +59,18 @@ def array(object: Any, dtype: Any = None, *, copy: Any = True, order: str = "K",
     peer = _ambient() if peer is None else peer
     if peer is None:
         return np.array(object, dtype, copy=copy, ndmin=ndmin)
-    given = object
+    args = object
     if isinstance(object, np.ndarray) and not subok:
         object = np.asarray(object)  # the elements, without the methods and rules of a subclass
     if not isinstance(object, Carrier | np.ndarray | np.generic | list | tuple) and not is_literal(object):
         object = of_protocol(object) if hasattr(object, "__array__") else np.asarray(object)
     out = to_dtype(_array(object, peer), dtype)
-    if out is given:
+    if out is args:
         out = in_new_memory(out, order) if copy else with_order(out, "K" if order == "A" else order)
-        if copy is False and out is not given:
+        if copy is False and out is not args:
             raise ValueError(located("Unable to avoid copy while creating an array as requested."))
     elif order not in (None, "K"):
-        out = laid(out, order, given if isinstance(given, Carrier) else out)
+        out = laid(out, order, args if isinstance(args, Carrier) else out)
     if len(out.shape) < ndmin:
         out = reshape(out, shape=(*(1,) * (ndmin - len(out.shape)), *out.shape))
     return _made(out)
@@ -83,7 +83,7 @@ def _made(x: Any) -> Any:
 def asarray(
     a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: Any = None, like: Any = None
 ) -> Any:
-    """`np.asarray`: a carrier of the right dtype is returned as it is."""
+    """`np.asarray`: a carrier of the right dtype is returned unchanged."""
     return array(a, dtype, copy=copy, order=order or "K", like=like)
 
 
@@ -157,7 +157,7 @@ def full(
 
 # -- ranges -----------------------------------------------------------------------------------------------------------
 def _number(x: Any) -> Any:
-    """A Python number for the argument of a range; a traced one is asked for its value, which leaves a guard."""
+    """Convert the argument of a range to a Python number; a traced one is queried, which leaves a guard."""
     if is_literal(x):
         return x
     if isinstance(x, Carrier):
@@ -173,11 +173,11 @@ def arange(
     _no_like(like)
     if stop is None:
         start, stop = 0, start
-    given = [x for x in (start, stop, step) if x is not None]
-    kinds = [getattr(x, "dtype", None) or np.asarray(x).dtype for x in given]
+    args = [x for x in (start, stop, step) if x is not None]
+    kinds = [getattr(x, "dtype", None) or np.asarray(x).dtype for x in args]
     kind = supported(np.result_type(*kinds, np.int64) if dtype is None else dtype, "arange")
     step = 1 if step is None else step
-    if kind.kind == "f" and any(isinstance(x, Carrier) and x.aval.dtype.kind == "f" for x in given):
+    if kind.kind == "f" and any(isinstance(x, Carrier) and x.aval.dtype.kind == "f" for x in args):
         return _range_of_values(start, stop, step, kind)
     begin, end, by = _number(start), _number(stop), _number(step)
     if by == 0:
@@ -191,14 +191,14 @@ def arange(
 
 
 def _range_of_values(start: Any, stop: Any, step: Any, kind: Any) -> Any:
-    """A range between traced numbers, of which only the length is asked for."""
+    """Make a range between traced numbers, of which only the length is queried."""
     _, (begin, end, by) = together(start, stop, step)
     if bool(equal(by, 0)):
         if isinstance(step, Carrier) and not step.weak:
             raise ValueError(located("arange: the step is zero"))
         raise ZeroDivisionError(located("arange: the step is zero"))
-    turns = elementwise.ceil(divide(subtract(end, begin), by))
-    length = max(int(linear.stop_gradient(turns)), 0)
+    iterations = elementwise.ceil(divide(subtract(end, begin), by))
+    length = max(int(linear.stop_gradient(iterations)), 0)
     first, second = (array(x, kind) for x in (begin, add(begin, by)))
     places = to_dtype(linear.arange(start=0, step=1, length=length, dtype="int64"), kind)
     return add(first, multiply(places, subtract(second, first)))
@@ -211,8 +211,8 @@ def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retste
     if count < 0:
         raise ValueError(located(f"Number of samples, {count}, must be non-negative."))
     peer = peer_of(start, stop)
-    given = [_array(v, peer if peer is not None else _ambient()) if np.iterable(v) else v for v in (start, stop)]
-    common, (first, last, _) = together(*given, 0.0)
+    args = [_array(v, peer if peer is not None else _ambient()) if np.iterable(v) else v for v in (start, stop)]
+    common, (first, last, _) = together(*args, 0.0)
     first, last = [to_dtype(_array(v, peer if peer is not None else _ambient()), common) for v in (first, last)]
     span = subtract(last, first)
     parts = max(count - 1 if endpoint else count, 0)

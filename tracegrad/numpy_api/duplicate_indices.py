@@ -1,4 +1,4 @@
-"""`x[indices] = values`: where several updates meet, the last one counts, as in NumPy."""
+"""Assignment `x[indices] = values` with duplicate indices: the last value counts, as in NumPy."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ def is_known(i: Any) -> bool:
 
 
 def was_written(x: Any, *what: Any) -> bool:
-    """Whether a traced array `x` is what it is by that write: `x[index] += y` adds to the view `x[index]`, which writes
-    to `x`, and then writes the view there again."""
+    """Whether the traced array `x` is the result of that write.
+
+    `x[index] += y` adds to the view `x[index]`, which writes to `x`, and then writes the view there again.
+    """
     last, nodes = getattr(x, "node", None), [getattr(y, "node", None) for y in what]
     return getattr(last, "op", None) is elementwise.where and [*last.inputs[:2]] == nodes  # type: ignore[union-attr]
 
@@ -58,9 +60,9 @@ def replaced_indices(x: Any, steps: Plan, value: Any) -> Any:
 
 
 def replaced_nothing(x: Any, value: Any) -> Any:
-    """`x`, nothing of which `value` replaces.
+    """Return `x`, of which `value` replaces no element.
 
-    PyTorch's tape leads to the value all the same, with zeros: an optimizer moves a layer that no row went to.
+    PyTorch's tape leads to the value nevertheless, with zeros: an optimizer then updates a layer that received no row.
     """
     if isinstance(value, Holder) and value.dtype.kind in "fc" and x.dtype.kind in "fc":
         return elementwise.flat(x, linear.reduce_sum(value, axes=tuple(range(len(value.shape)))))
@@ -68,13 +70,13 @@ def replaced_nothing(x: Any, value: Any) -> Any:
 
 
 def _written(flat: tuple[Any, ...], places: tuple[int, ...]) -> Any:
-    """Which places any update writes to."""
+    """Return the mask of positions that any update writes."""
     one = full(shape=flat[0].shape, value=1, dtype="uint8")
     return elementwise.greater(scatter_max(one, *flat, shape=places, axes=tuple(range(len(places)))), 0)
 
 
 def _last_writer(flat: tuple[Any, ...], places: tuple[int, ...]) -> tuple[Any, Any]:
-    """For every place, the number of the last update that writes to it (0 if none), and whether one does."""
+    """Return, for every position, the number of its last update (0 if none), and whether there is one."""
     n, axes = flat[0].shape[0], tuple(range(len(places)))
     if n > 1 and not all(map(is_known, flat)):
         counted = arange(start=1, step=1, length=n, dtype="int32" if n < 2**31 else "int64")
@@ -90,7 +92,7 @@ def _last_writer(flat: tuple[Any, ...], places: tuple[int, ...]) -> tuple[Any, A
 
 
 def _is_last(flat: tuple[Any, ...], places: tuple[int, ...]) -> Any:
-    """Which updates, of which all indices are known, no later one overwrites."""
+    """Return a mask of the updates that no later one overwrites, if all indices are known."""
     n = flat[0].shape[0]
     plain = [np.asarray(i.concrete("an index") if isinstance(i, Carrier) else i) for i in flat]  # type: ignore[attr-defined]
     spots = np.ravel_multi_index([np.where(i < 0, i + m, i) for i, m in zip(plain, places)], places, mode="clip")

@@ -1,7 +1,7 @@
-"""`x.__class__` of a carried value: the class of what it stands for, to whoever is not tracegrad.
+"""Attribute `__class__` of a carried value: users see the class that it stands for.
 
-`isinstance`, class patterns of `match`, `functools.singledispatchmethod` and visitors ask for the class by that name,
-in code that no trace rewrites as well. Our own modules are told what the carrier is itself.
+`isinstance`, class patterns of `match`, `functools.singledispatchmethod` and visitors read this attribute, also in code
+that no trace rewrites. Modules of tracegrad see the carrier's own class.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOADS = frozenset([dis.opmap[name] for name in ("LOAD_ATTR", "LOAD_METHOD") if 
 
 
 def stands_for(x: Any) -> type:
-    """The type of what a carried value stands for."""
+    """Return the type that a carried value stands for."""
     if x.weak:
         return {"f": float, "i": int, "b": bool, "c": complex}[x.dtype.kind]
     if x.shape or not getattr(x, "_immutable_scalars", False):
@@ -34,8 +34,11 @@ def stands_for(x: Any) -> type:
 
 
 def agreed(x: Any, ask: Callable[[type], Any]) -> Any:
-    """The answer to a question for the class of a carried value. Arrays from outside may be of a class that no traced
-    value has, such as `np.memmap`: the trace ends where the answer would be another one for that."""
+    """Return the result of a class query on a carried value.
+
+    Arrays from outside may be of a class that no traced value has, such as `np.memmap`: the trace ends if the result
+    would differ for that class.
+    """
     cls = stands_for(x)
     answer = ask(cls)
     world: Any = getattr(getattr(x, "builder", None), "world", None)
@@ -57,7 +60,7 @@ def itself(cls: type) -> type:
 
 
 def has(x: Any, name: str) -> bool:
-    """Whether what a carried value stands for has an attribute."""
+    """Whether the object that a carried value stands for has an attribute."""
     return bool(agreed(x, lambda cls: hasattr(cls, name) or (cls is np.memmap and name in _OF_MEMORY_MAPS)))
 
 
@@ -70,7 +73,7 @@ def _is_ours(filename: str) -> bool:
 
 
 class Faced:
-    """A carrier of an array or a number, which has another class to those who ask for it."""
+    """Carrier of an array or a number, which shows another class to users' code."""
 
     __slots__ = ()
 
@@ -98,10 +101,13 @@ _set_class: Any = vars(object)["__class__"].__set__
 
 
 def _outward(x: Any, frame: Any) -> Any:
-    """The class for the code of a frame: what `np.ndarray` is there, if the frame is that of rewritten code and loads
-    an attribute; C code that asks for it gets the class itself."""
+    """Return the class for the code of a frame.
+
+    It is the frame's `np.ndarray` if the frame runs rewritten code and loads an attribute; C code gets the class
+    itself.
+    """
     loads = frame.f_code.co_code[frame.f_lasti] in _LOADS
-    found = agreed(x, itself) if loads else stands_for(x)
-    if type(frame.f_globals) is dict or found not in REWRITTEN:
-        return found
-    return REWRITTEN[found] if loads else found
+    result = agreed(x, itself) if loads else stands_for(x)
+    if type(frame.f_globals) is dict or result not in REWRITTEN:
+        return result
+    return REWRITTEN[result] if loads else result

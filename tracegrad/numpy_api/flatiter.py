@@ -1,4 +1,4 @@
-"""`x.flat`: an array as the row of its elements, which can be read and written by place."""
+"""Attribute `x.flat`: elements in row-major order, read and written by position."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Flat"]
 
 
 class Flat:
-    """What `x.flat` is for a carrier `x`."""
+    """Value of `x.flat` for a carrier `x`."""
 
     def __init__(self, base: Any):
         self.base = base
@@ -38,12 +38,12 @@ class Flat:
         return iter(self[i] for i in range(len(self)))
 
     def copy(self) -> Any:
-        """The elements as an array of one axis."""
+        """Return the elements as an array of one axis."""
         return laid(self._row()._alias(), "C")
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        given = [x._row() if isinstance(x, Flat) else x for x in args]
-        return function(*given, **kwargs)
+        inputs = [x._row() if isinstance(x, Flat) else x for x in args]
+        return function(*inputs, **kwargs)
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         return np.asarray(self._row(), *args, **kwargs)

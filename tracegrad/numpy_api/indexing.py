@@ -1,11 +1,10 @@
-"""Indexing as NumPy has it: `x[index]`, and the functional form of `x[index] = value`.
+"""NumPy indexing: `x[index]`, and the functional form of `x[index] = value`.
 
-An index is read once into a `Plan`: slices along all axes, axes reversed, axes dropped and inserted, arrays of
-integers along some axes, and the order of the axes of the result. `Plan.read` applies it; `Plan.spread` is its
-transpose (zeros everywhere else, equal indices add up), by which `x[i] = v` and `np.add.at` are made. Integers beside
-arrays of integers count as arrays, and the axes of several of them stand first unless they are neighbours, as in NumPy.
-Traced integers without such arrays are computed places: what is picked is a window
-(`tracegrad.ops.indexing.dynamic_slice`).
+An index is parsed once into a `Plan`: slices along all axes, axes reversed, axes dropped and inserted, integer arrays
+along some axes, and the order of the result's axes. `Plan.read` applies it. `Plan.spread` is its transpose (zeros
+elsewhere, equal indices add up), which implements `x[i] = v` and `np.add.at`. Integers together with integer arrays
+count as arrays; the axes of several arrays come first unless they are adjacent, as in NumPy. Traced integers without
+arrays are dynamic starts: they select a window (`tracegrad.ops.indexing.dynamic_slice`).
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ __all__ = ["Plan", "add_at", "getitem", "setitem"]
 
 @record(frozen=True, slots=True)
 class Plan:
-    """What an index does to an array of `shape`, step by step. `at`: where the slices begin, if a place is computed."""
+    """Steps by which an index applies to an array of `shape`; `at` has the starts of the slices if one is dynamic."""
 
     shape: tuple[int, ...]
     start: tuple[int, ...]
@@ -62,17 +61,17 @@ class Plan:
 
     @property
     def sliced(self) -> tuple[int, ...]:
-        """The shape after slicing."""
+        """Return the shape after slicing."""
         return tuple(-((a - b) // s) for a, b, s in zip(self.start, self.stop, self.step))
 
     @property
     def result(self) -> tuple[int, ...]:
-        """The shape of the result."""
+        """Return the shape of the result."""
         if not self.indices:
             return self.inner
         rest = tuple(n for k, n in enumerate(self.inner) if k not in self.axes)
-        found = (*self.indices[0].shape, *rest)
-        return tuple(found[p] for p in self.perm)
+        results = (*self.indices[0].shape, *rest)
+        return tuple(results[p] for p in self.perm)
 
     def read(self, x: Any) -> Any:
         """`x[index]`."""
@@ -92,7 +91,7 @@ class Plan:
         return x
 
     def spread(self, v: Any) -> Any:
-        """An array of `shape` with `v`, of the shape of the result, added to zeros at the index."""
+        """Add `v`, of the shape of the result, to zeros of `shape` at the index."""
         if self.indices:
             if self.perm != tuple(range(len(self.perm))):
                 v = transpose(v, perm=linear.inverse_permutation(self.perm))
@@ -100,13 +99,13 @@ class Plan:
         return self.spread_slices(v)
 
     def unflipped(self, v: Any) -> Any:
-        """The transpose of the steps after the slices: `v` has the shape `inner`."""
+        """Apply the transpose of the steps after the slices: `v` has the shape `inner`."""
         if self.sliced != self.inner:
             v = reshape(v, shape=self.sliced)
         return linear.flip(v, axes=self.flips) if self.flips else v
 
     def spread_slices(self, v: Any) -> Any:
-        """The transpose of the steps before the arrays of integers: `v` has the shape `inner`."""
+        """Apply the transpose of the steps before the integer arrays: `v` has the shape `inner`."""
         sliced, v = self.sliced, self.unflipped(v)
         zero: Any = {"f": 0.0, "b": False}.get(v.dtype.kind, 0)
         if self.at:
@@ -121,7 +120,7 @@ class Plan:
 
 # -- reading an index ----------------------------------------------------------------------------------------------
 def _entries(x: Any, index: Any) -> list[Any]:
-    """The entries of `index`, the ellipsis spelt out as slices and boolean arrays turned into integers."""
+    """Return the entries of `index`, with explicit slices for the ellipsis, and integers for boolean arrays."""
     entries = [_entry(e) for e in (index if isinstance(index, tuple) else (index,))]
     if sum(e is Ellipsis for e in entries) > 1:
         raise IndexError(located("an index can only have a single ellipsis ('...')"))
@@ -146,8 +145,8 @@ def _is_mask(entry: Any) -> bool:
 
 
 def _depth(entry: Any) -> int:
-    """How many axes an entry indexes."""
-    if entry is None or entry is Ellipsis or entry is _GAP or isinstance(entry, _Truth):
+    """Return the number of axes that an entry indexes."""
+    if entry is None or entry is Ellipsis or entry is _GAP or isinstance(entry, _Boolean):
         return 0
     return len(entry.shape) if _is_mask(entry) else 1
 
@@ -159,7 +158,7 @@ def _entry(entry: Any) -> Any:
     if entry is None or entry is Ellipsis or isinstance(entry, slice):
         return entry
     if isinstance(entry, bool | np.bool_):
-        return _Truth(bool(entry))
+        return _Boolean(bool(entry))
     if isinstance(entry, int | np.integer) and not isinstance(entry, Carrier):
         return int(entry)
     if isinstance(entry, list | tuple | range):
@@ -173,13 +172,13 @@ def _entry(entry: Any) -> Any:
     if entry.dtype.kind not in "iub":
         raise IndexError(located("arrays used as indices must be of integer (or boolean) type"))
     if entry.dtype.kind == "b" and not entry.shape:
-        return _Truth(bool(entry))
+        return _Boolean(bool(entry))
     return entry
 
 
 @record(slots=True)
-class _Truth:
-    """True or False as an index: of a new axis, all of its one element or nothing."""
+class _Boolean:
+    """True or False as an index: a new axis with all of its one element, or with none."""
 
     value: bool
 
@@ -201,14 +200,14 @@ def _mask_indices(x: Any, mask: Any, axis: int) -> Any:
 
 
 def _check_mask(x: Any, mask: Any, axis: int) -> None:
-    found = x.shape[axis : axis + len(mask.shape)]
-    if mask.shape != found:
-        why = f"boolean index did not match indexed array along axis {axis}: shapes {mask.shape} and {found}"
+    result = x.shape[axis : axis + len(mask.shape)]
+    if mask.shape != result:
+        why = f"boolean index did not match indexed array along axis {axis}: shapes {mask.shape} and {result}"
         raise IndexError(located(why))
 
 
 def plan(x: Any, index: Any) -> Plan:
-    """The plan of `index` for the carrier `x`."""
+    """Parse `index` for the carrier `x` into a plan."""
     key = _key(index)
     known = key is not None and _BOUNDS.issuperset(map(type, x.shape))  # a traced size is one of this call
     return _known_plan(x.shape, key) if known else _plan(x, index)
@@ -218,20 +217,20 @@ _BOUNDS = frozenset({int, type(None)})
 
 
 def _key(index: Any) -> tuple[Any, ...] | None:
-    """What tells apart indices of Python's integers, slices of them, `...` and None; None for others."""
-    found: list[Any] = []
+    """Return a cache key of an index of Python integers, slices of them, `...` and None; None for others."""
+    results: list[Any] = []
     for entry in index if type(index) is tuple else (index,):
         kind = type(entry)
         if kind is slice:
             bounds = (entry.start, entry.stop, entry.step)
             if not _BOUNDS.issuperset(map(type, bounds)):
                 return None
-            found.append(bounds)
+            results.append(bounds)
         elif kind is int or entry is None or entry is Ellipsis:
-            found.append(entry)
+            results.append(entry)
         else:
             return None
-    return tuple(found)
+    return tuple(results)
 
 
 class _Shaped(NamedTuple):
@@ -245,7 +244,7 @@ def _known_plan(shape: tuple[int, ...], key: tuple[Any, ...]) -> Plan:
 
 def _plan(x: Any, index: Any) -> Plan:
     entries = _entries(x, index)
-    advanced = any((_is_array(e) and not _is_place(e)) or isinstance(e, _Truth) for e in entries)
+    advanced = any((_is_array(e) and not _is_place(e)) or isinstance(e, _Boolean) for e in entries)
     start, stop, step, flips = [], [], [], []
     inner: list[int] = []
     arrays: list[tuple[int, Any]] = []
@@ -255,7 +254,7 @@ def _plan(x: Any, index: Any) -> Plan:
     for place, entry in enumerate(entries):
         if entry is _GAP:
             continue
-        if entry is None or isinstance(entry, _Truth):
+        if entry is None or isinstance(entry, _Boolean):
             if entry is not None:
                 arrays.append((len(inner), np.zeros(int(entry.value), np.int64)))
                 places.append(place)
@@ -295,7 +294,7 @@ def _is_place(entry: Any) -> bool:
 
 
 def _begins(x: Any, start: list[int], computed: dict[int, Any]) -> tuple[Any, ...]:
-    """Where the slices begin, if there are `computed` places; negative ones count from the end."""
+    """Return the starts of the slices if there are `computed` positions; negative ones count from the end."""
     if not computed:
         return ()
     peer = peer_of(x, *computed.values())
@@ -365,8 +364,8 @@ def _constant_or_array(i: Any, peer: Any) -> Any:
 # -- x[index] ------------------------------------------------------------------------------------------------------
 def getitem(x: Any, index: Any) -> Any:
     """`x[index]`."""
-    if hasattr(x, "_span") and (found := x._span(index)) is not None:
-        return found
+    if hasattr(x, "_span") and (match := x._span(index)) is not None:
+        return match
     steps = plan(x, index)
     result = steps.read(x)
     if steps.indices:
@@ -382,7 +381,7 @@ def getitem(x: Any, index: Any) -> Any:
 
 
 def _is_copy(index: Any) -> bool:
-    """Whether an entry is an array without axes: NumPy picks what an integer would pick, as a copy."""
+    """Whether an entry is an array without axes: NumPy selects as with an integer, but copies."""
     return any(
         _is_place(e) and getattr(e, "is_array", False) for e in (index if isinstance(index, tuple) else (index,))
     )
@@ -394,11 +393,11 @@ def _has_ellipsis(index: Any) -> bool:
 
 # -- x[index] = value ----------------------------------------------------------------------------------------------
 def setitem(x: Any, index: Any, value: Any) -> Any:
-    """The array that `x` is after `x[index] = value`."""
+    """Compute the value of `x` after `x[index] = value`."""
     if isinstance(value, str | bytes):
         value = assigned(value, x.dtype)
-    if hasattr(x, "_with_span") and (found := x._with_span(index, value)) is not None:
-        return found
+    if hasattr(x, "_with_span") and (result := x._with_span(index, value)) is not None:
+        return result
     peer = peer_of(x, value, index if isinstance(index, tuple | list) else (index,))
     mask = _whole_mask(x, index)
     value = operand(value, peer)
@@ -414,12 +413,12 @@ def setitem(x: Any, index: Any, value: Any) -> Any:
 
 
 def size_of_operand(v: Any) -> int:
-    """The number of elements of an array, 1 for a literal."""
+    """Return the number of elements of an array, 1 for a literal."""
     return size_of(v) if hasattr(v, "shape") else 1
 
 
 def _whole_mask(x: Any, index: Any) -> Any:
-    """The array of booleans along the first axes of `x` that `index` is, or None."""
+    """Return the boolean array `index` if it covers the first axes of `x`, or None."""
     if isinstance(index, tuple) and len(index) == 1:
         index = index[0]
     if _is_array(index) and index.dtype.kind == "b" and index.shape:
@@ -468,7 +467,7 @@ def _replaced_slices(x: Any, steps: Plan, value: Any) -> Any:
 
 
 def constant_like(x: Any, value: Any) -> Any:
-    """An array like `x`, with the literal `value` everywhere."""
+    """Return an array like `x`, with the literal `value` everywhere."""
     return constant(full(shape=x.shape, value=value, dtype=x.dtype.name), x)
 
 

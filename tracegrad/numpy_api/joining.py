@@ -1,4 +1,4 @@
-"""Functions that join, split, repeat and pad arrays."""
+"""Functions that join, split, repeat and tile arrays."""
 
 from __future__ import annotations
 
@@ -95,11 +95,11 @@ def stack(
     arrays_: Sequence[Any], axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
 ) -> Any:
     """`np.stack`."""
-    given = _several("stack", arrays_)
-    known = whole(given) if not axis and dtype is None else None
+    args = _several("stack", arrays_)
+    known = whole(args) if not axis and dtype is None else None
     if known is not None:
         return known
-    xs = promoted(given, dtype, casting)
+    xs = promoted(args, dtype, casting)
     if len({x.shape for x in xs}) != 1:
         raise ShapeError(
             located(f"all input arrays must have the same shape, got {', '.join(str(x.shape) for x in xs)}")
@@ -145,7 +145,7 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Any:
 
 @implements(np.block)
 def block(arrays_: Any) -> Any:
-    """`np.block`: innermost lists are joined along the last axis, the others along those before it."""
+    """`np.block`: innermost lists are joined along the last axis, the others along the axes before it."""
     depth = _depth(arrays_)
     leaves = _leaves(arrays_, depth)
     peer = peer_of(*leaves)
@@ -273,7 +273,7 @@ def tile(A: Any, reps: Any) -> Any:
 
 @implements(np.repeat)
 def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
-    """`np.repeat`: how many there are in all is asked for."""
+    """`np.repeat`: the total number of elements is queried."""
     x = _one(a)
     if axis is None or not x.shape:
         x, axis = raveled(x), axis or 0
@@ -288,7 +288,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
 
 
 def repeated(counts: Any, n: int, peer: Any) -> Any:
-    """Each of the first `n` integers so many times."""
+    """Repeat each of the first `n` integers the given number of times."""
     plain = known(counts)
     if plain is not None:
         return constant(np.repeat(np.arange(n), plain), peer)
@@ -380,14 +380,14 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
 @implements(np.ix_)
 def ix_(*args: Any) -> tuple[Any, ...]:
     """`np.ix_`, of integers."""
-    xs, found = arrays(*args), []
+    xs, result = arrays(*args), []
     for k, x in enumerate(xs):
         if len(x.shape) != 1:
             raise ValueError(located("Cross index must be 1 dimensional"))
         if x.dtype.kind not in "iu":
             raise refuse("np.ix_ of what is no integer", "use np.nonzero outside")
-        found.append(reshape(x, shape=(*(1,) * k, x.shape[0], *(1,) * (len(xs) - k - 1))))
-    return tuple(found)
+        result.append(reshape(x, shape=(*(1,) * k, x.shape[0], *(1,) * (len(xs) - k - 1))))
+    return tuple(result)
 
 
 @implements(np.meshgrid)

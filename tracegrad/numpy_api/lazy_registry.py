@@ -1,4 +1,4 @@
-"""Which functions of NumPy's are found in the modules of `lazy`, which are imported when one of them is called."""
+"""Registry of the NumPy functions in `lazy`, whose modules are imported at the first call."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MODULES = {
 
 
 class _Deferred:
-    """Stands for a function until its module has been imported."""
+    """Placeholder of a function until its module is imported."""
 
     def __init__(self, module: str, table: dict[Any, Any], key: Any):
         self.module, self.table, self.key = f"{__package__}.lazy.{module}", table, key
@@ -57,10 +57,10 @@ class _Deferred:
 
 
 def _function(path: str) -> Any:
-    found: Any = np
+    result: Any = np
     for name in path.split("."):
-        found = getattr(found, name)
-    return found
+        result = getattr(result, name)
+    return result
 
 
 for _module, _paths in MODULES.items():
@@ -72,7 +72,7 @@ for _method in ("reduce", "accumulate", "reduceat", "outer", "at", "axes"):
 
 # -- what does not dispatch --------------------------------------------------------------------------------------------
 class _Shadow:
-    """Stands in traced code for a function or class of NumPy's that does not dispatch."""
+    """Replacement in traced code of a NumPy function or class that does not dispatch."""
 
     def __init__(self, name: str, module: str = "iteration"):
         self.name, self.module = name, module
@@ -82,7 +82,7 @@ class _Shadow:
 
 
 class _Joining:
-    """Stands in traced code for `np.r_` or `np.c_`."""
+    """Replacement in traced code of `np.r_` or `np.c_`."""
 
     def __init__(self, *how: int):
         self.how = how
@@ -92,8 +92,7 @@ class _Joining:
 
 
 class _Grid:
-    """Stands in traced code for `np.mgrid` or `np.ogrid`: where ends or steps are traced, for what NumPy would take
-    the numbers of."""
+    """Replacement in traced code of `np.mgrid` or `np.ogrid`, for traced ends or steps."""
 
     def __init__(self, real: Any):
         self.real = real
@@ -109,7 +108,7 @@ class _Grid:
 
 
 class Unless:
-    """A function or class of NumPy's in traced code that is refused what is traced."""
+    """NumPy function or class in traced code that refuses traced arguments."""
 
     def __init__(self, real: Any, name: str, instead: str):
         self.real, self.name, self.instead = real, name, instead

@@ -1,7 +1,8 @@
-"""`np.linalg`: solving, determinants, factorizations. Matrices are the last two axes; integers become float64.
+"""Linear algebra of `np.linalg`: solvers, determinants and factorizations of the last two axes.
 
-`cholesky` reads one triangle of a symmetric matrix, and has symmetric derivatives, as in PyTorch, JAX and autograd.
-Those of `eigh` and `eigvalsh` are of the triangle that is read, as in autograd, unless they are of Tensors.
+Integers become float64. `cholesky` reads one triangle of a symmetric matrix, and has symmetric derivatives, as in
+PyTorch, JAX and autograd. `eigh` and `eigvalsh` have derivatives with respect to the triangle that is read, as in
+autograd, and symmetric ones for Tensors, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -23,8 +24,7 @@ from tracegrad.ops.core.half_rounding import HALF
 from tracegrad.ops.core.op import Carrier, Level, named, one_node
 from tracegrad.ops.elementwise.table import absolute, divide, equal, greater, maximum, multiply, not_equal, sign, where
 from tracegrad.ops.linalg import det as determinants
-from tracegrad.ops.linalg import factorizations
-from tracegrad.ops.linalg import orthonormal_complement as complements
+from tracegrad.ops.linalg import factorizations, orthonormal_complement
 from tracegrad.ops.linalg import solve as linalg
 from tracegrad.ops.linalg.contraction import matmul
 from tracegrad.ops.reduce.reductions import reduce_any, reduce_max
@@ -45,13 +45,13 @@ _Slogdet: Any = type(np.linalg.slogdet(_ONE))
 
 
 class MatrixError(ShapeError, np.linalg.LinAlgError, RuntimeError):
-    """An array that is no stack of matrices, or not of square ones: NumPy's LinAlgError, PyTorch's RuntimeError."""
+    """Error for an array that is no stack of matrices, or of square ones: NumPy's LinAlgError, and a RuntimeError."""
 
     _numpys = np.linalg.LinAlgError
 
 
 def matrices(name: str, a: Any, halves: bool = False) -> Any:
-    """`a` as a stack of matrices of a floating dtype, which may be float16 if `halves`."""
+    """Convert `a` to a stack of matrices of a floating dtype, which may be float16 if `halves`."""
     x = to_float(arrays(a)[0])
     x = x if halves else factorable(name, x)
     if len(x.shape) < 2:
@@ -97,7 +97,7 @@ def solve(a: Any, b: Any) -> Any:
 
 
 def solved(a: Any, b: Any, *, vector: bool) -> Any:
-    """The solution of a @ y = b, where `b` is a stack of vectors or of matrices."""
+    """Solve a @ y = b, where `b` is a stack of vectors or of matrices."""
     x, y = arrays(a, b)
     x, y = promoted([square_matrices("solve", x), factorable("solve", to_float(y))])
     rows = y.shape[-1:] if vector else y.shape[-2:-1]
@@ -132,7 +132,7 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = NO_V
 
 
 def _lower_half(name: str, a: Any) -> Any:
-    """The symmetric matrices that have these lower triangles: what NumPy reads of those that are said to be so."""
+    """Return symmetric matrices with these lower triangles, as NumPy reads them."""
     return of_triangle(square_matrices(name, a), lower=True)
 
 
@@ -143,13 +143,13 @@ def tolerance(name: str, given: Any) -> float:
 
 
 def pseudoinverse(x: Any, atol: float, rtol: float) -> Any:
-    """The pseudoinverse; singular values up to max(atol, rtol * the largest) count as zero."""
+    """Compute the pseudoinverse; singular values up to max(atol, rtol * the largest) count as zero."""
     return named("LinalgPinvBackward0", factorizations.pinv(x, atol=atol, rtol=rtol))
 
 
 # -- products ----------------------------------------------------------------------------------------------
 def product(x: Any, y: Any) -> Any:
-    """The product of two stacks of matrices, as the operation that PyTorch makes of it."""
+    """Multiply two stacks of matrices, as the operation that PyTorch makes of it."""
     return named("MmBackward0" if len(x.shape) == 2 else "BmmBackward0", matmul(x, y))
 
 
@@ -170,7 +170,7 @@ def multi_dot(arrays_: Any, *, out: Any = None) -> Any:
 
 
 def _splits(sizes: list[int]) -> dict[tuple[int, int], int]:
-    """Of each run of matrices, behind which one to split it: T. Cormen et al., "Introduction to Algorithms", 15.2."""
+    """Compute the optimal split of each run of matrices: T. Cormen et al., "Introduction to Algorithms", 15.2."""
     n = len(sizes) - 1
     cost = {(i, i): 0 for i in range(n)}
     best: dict[tuple[int, int], int] = {}
@@ -245,7 +245,7 @@ def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any =
 
 
 def rank_of(x: Any, atol: float, rtol: float) -> Any:
-    """How many singular values are above max(atol, rtol * the largest)."""
+    """Count the singular values above max(atol, rtol * the largest)."""
     s = factorizations.svdvals(x)
     last = (len(s.shape) - 1,)
     if not s.shape[-1]:
@@ -261,9 +261,9 @@ def cond(x: Any, p: Any = None) -> Any:
     if p in (None, 2, -2):
         s = svdvals(v)
         first, last = (reshape(along(s, len(s.shape) - 1, i, i + 1), shape=s.shape[:-1]) for i in (0, s.shape[-1] - 1))
-        found = divide(last, first) if p == -2 else divide(first, last)
+        result = divide(last, first) if p == -2 else divide(first, last)
         # Of a matrix of zeros, PyTorch has nan, and NumPy infinity.
-        return found if _are_tied(v) else where(equal(first, 0.0), divide(1.0, first), found)
+        return result if _are_tied(v) else where(equal(first, 0.0), divide(1.0, first), result)
     v = square_matrices("cond", v)
     return multiply(norm(v, p, (-2, -1)), norm(inv(v), p, (-2, -1)))
 
@@ -276,7 +276,7 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Any:
 
 
 def factor(x: Any, *, upper: bool) -> Any:
-    """The Cholesky factor of square matrices."""
+    """Compute the Cholesky factor of square matrices."""
     lower = factorizations.cholesky(linalg.symmetric(x, lower=not upper), lower=False)
     return linalg.adjoint(lower) if upper else lower
 
@@ -301,7 +301,7 @@ def _qr(x: Any, *, complete: bool) -> tuple[Any, Any]:
     q, r = factorizations.qr(x)
     *lead, m, n = x.shape
     if complete and m > n:
-        q = concatenate(q, complements.complement(q), axis=len(lead) + 1)
+        q = concatenate(q, orthonormal_complement.complement(q), axis=len(lead) + 1)
         r = concatenate(r, full(shape=(*lead, m - n, n), value=0, dtype=r.dtype.name), axis=len(lead))
     return q, r
 
@@ -314,10 +314,12 @@ def eigh(a: Any, UPLO: str = "L") -> Any:
 
 
 def spectrum(a: Any, uplo: str, tied: bool = True) -> Any:
-    """The eigenvalues and the vectors of the symmetric matrices that have these triangles; `tied`: their derivatives
-    are symmetric, as PyTorch's."""
-    found: Any = _eigh(square_matrices("eigh", a), lower=_triangle(uplo), tied=tied)
-    return found
+    """Compute eigenvalues and eigenvectors of symmetric matrices from one triangle.
+
+    `tied`: the derivatives are symmetric, as in PyTorch.
+    """
+    result: Any = _eigh(square_matrices("eigh", a), lower=_triangle(uplo), tied=tied)
+    return result
 
 
 @one_node("LinalgEighBackward0")
@@ -326,7 +328,7 @@ def _eigh(x: Any, *, lower: bool, tied: bool) -> tuple[Any, Any]:
 
 
 def of_triangle(x: Any, *, lower: bool) -> Any:
-    """The symmetric matrices of which these triangles are read."""
+    """Return the symmetric matrices of which these triangles are read."""
     return _whole(x, lower, _are_tied(x))
 
 
@@ -335,8 +337,10 @@ def _whole(x: Any, lower: bool, tied: bool) -> Any:
 
 
 def _are_tied(x: Any) -> bool:
-    """Whether the triangles of symmetric matrices are one to a derivative, which is symmetric then, as PyTorch's; those
-    of NumPy's functions are the derivatives of what is computed of all elements."""
+    """Whether derivatives treat both triangles of a symmetric matrix as one, and are symmetric, as in PyTorch.
+
+    For NumPy's functions they are the derivatives with respect to all elements that are read.
+    """
     return isinstance(x, Carrier) and x.level in (Level.TENSOR, Level.TRACED_TENSOR)
 
 
@@ -348,7 +352,7 @@ def eigvalsh(a: Any, UPLO: str = "L") -> Any:
 
 
 def spectral_values(a: Any, uplo: str, tied: bool = True) -> Any:
-    """As `spectrum`, the eigenvalues alone."""
+    """Compute the eigenvalues of `spectrum` alone."""
     return _eigvalsh(square_matrices("eigvalsh", a), lower=_triangle(uplo), tied=tied)
 
 
@@ -369,7 +373,7 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: 
 
 
 def _of_hermitian(x: Any, vectors: bool) -> Any:
-    """The singular values of symmetric or Hermitian matrices, which are the sizes of the eigenvalues; with vectors."""
+    """Compute the singular values of symmetric or Hermitian matrices, the magnitudes of eigenvalues; with vectors."""
     tied = _are_tied(x)
     w, v = _eigh(x, lower=True, tied=tied) if vectors else (_eigvalsh(x, lower=True, tied=tied), None)
     order = flip(argsort(absolute(w)), axes=(len(w.shape) - 1,))
@@ -387,9 +391,9 @@ def _svd(x: Any, *, whole: bool) -> tuple[Any, Any, Any]:
     u, s, vh = factorizations.svd(x)
     last = len(x.shape) - 1
     if whole and m > n:
-        u = concatenate(u, complements.added_by_svd(x, u, left=True), axis=last)
+        u = concatenate(u, orthonormal_complement.added_by_svd(x, u, left=True), axis=last)
     if whole and n > m:
-        rest = complements.added_by_svd(x, linalg.adjoint(vh), left=False)
+        rest = orthonormal_complement.added_by_svd(x, linalg.adjoint(vh), left=False)
         vh = concatenate(vh, linalg.adjoint(rest), axis=last - 1)
     return u, s, vh
 

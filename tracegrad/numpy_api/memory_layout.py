@@ -1,4 +1,4 @@
-"""What NumPy tells of an array's memory: flags, strides, the base of a view, and whether two arrays share memory."""
+"""Memory attributes of arrays: flags, strides, the base of a view, and shared memory."""
 
 from __future__ import annotations
 
@@ -19,50 +19,53 @@ __all__ = [
 
 
 class InRowMajorOrder:
-    """What NumPy's functions ask of carriers about memory, for those that have none."""
+    """Memory attributes that NumPy's functions read, for carriers without memory."""
 
     __slots__ = ()
 
     def _laid(self, order: Any, *like: Any) -> Any:
-        """This new array with its elements in this order in memory (see `tracegrad.ops.core.memory_order.arranged`)."""
+        """Return this new array with this order of elements in memory (`ops.core.memory_order.arranged`)."""
         return self
 
     def _in_order(self, order: str) -> Any:
-        """This array if its elements have this order in memory, else a copy."""
+        """Return this array if its elements have this order in memory, else a copy."""
         return self
 
     def _sealed(self) -> Any:
-        """This view, which must not be updated from now on."""
+        """Return this view, which must not be updated from now on."""
         return self
 
     def _places(self, *xs: Any) -> Any:
-        """ndarrays that lie in memory as the arrays `xs` do, and must not be read."""
+        """Return ndarrays with the memory layout of the arrays `xs`, which must not be read."""
         return [stand_in(x.shape, x.dtype, None, 64) for x in xs]  # NumPy takes no address 0
 
     def _compares(self) -> None:
-        """It is asked where this lies beside others."""
+        """Record that the memory positions of this and other arrays are compared."""
 
     def _lying(self, *xs: Any) -> Any:
-        """The same, for an answer that can be seen."""
+        """Return the same as `_places`, for a result that users see."""
         return self._places(*xs)
 
 
 def laid(x: Any, order: Any, *like: Any) -> Any:
-    """The new array `x` with its elements in this order in memory: "C", "F", or "K" and "A", which mean that of `like`;
-    or the axes from the outermost to the innermost."""
+    """Return the new array `x` with this order of elements in memory.
+
+    The order is "C", "F", "K" or "A", where the last two mean the order of `like`, or the axes from the outermost to
+    the innermost.
+    """
     if isinstance(x, np.ndarray):
         return relaid(x, arranged(order, x.shape, x.dtype, *like))
     return x._laid(order, *[operand(y, x) for y in like])
 
 
 def in_new_memory(x: Any, order: Any) -> Any:
-    """A copy of `x`, in this order."""
+    """Copy `x` to new memory, in this order."""
     copied = x.copied() if hasattr(x, "copied") else x._alias()
     return copied if order == "K" or len(x.shape) < 2 else laid(copied, order, x)
 
 
 def recomputed(x: Any) -> Any:
-    """A copy of `x`, as a universal function makes it: along axes with one element repeated, neighbours are apart."""
+    """Copy `x` as a ufunc does: along axes with one repeated element, neighbours become separate."""
     copied = x._alias()
     if len(x.shape) < 2:
         return copied
@@ -76,7 +79,7 @@ def with_order(x: Any, order: str | None) -> Any:
 
 
 def dtype_of_view(x: Any, *given: Any) -> np.dtype[Any]:
-    """The dtype that `ndarray.view` is asked for: of elements of the same size, or of the parts of complex ones."""
+    """Return the dtype for `ndarray.view`: elements of the same size, or the parts of complex ones."""
     given = () if len(given) == 1 and given[0] == np.ndarray else given
     if len(given) > 1 or (given and isinstance(given[0], type) and issubclass(given[0], np.ndarray)):
         text = "ndarray.view of another class is not supported on traced arrays and Tensors; use the array itself"
@@ -89,7 +92,7 @@ def dtype_of_view(x: Any, *given: Any) -> np.dtype[Any]:
 
 
 class Flags:
-    """`ndarray.flags` of an array that lies in memory as `stand_in` does."""
+    """Memory flags, `ndarray.flags`, of an array with the layout of `stand_in`."""
 
     def __init__(self, stand_in: np.ndarray[Any, Any], owner: bool, outside: bool, array: Any):
         self._of, self._owner, self._outside, self._array = stand_in.flags, owner, outside, array

@@ -1,9 +1,8 @@
-"""What NumPy functions take for arrays, brought into one kind: the carrier of highest level decides.
+"""Operand coercion for NumPy functions: the carrier of the highest level determines the kind.
 
-A function of this package first calls `operands` (Python scalars stay literals) or `arrays` (they become arrays of no
-axes) on all its array arguments. What is not of the leading carrier's kind (ndarrays, NumPy scalars, lists that contain
-carriers, carriers of a lower level) is lifted by that carrier before any op sees it, so that nothing is computed
-behind the back of a trace.
+A function of this package first calls `operands` (Python scalars stay literals) or `arrays` (they become arrays without
+axes) on all its array arguments. The leading carrier lifts arguments of other kinds (ndarrays, NumPy scalars, lists
+that contain carriers, carriers of a lower level) before any op sees them, so that no computation escapes a trace.
 """
 
 from __future__ import annotations
@@ -53,12 +52,12 @@ __all__ = [
 
 
 def peer_of(*xs: Any) -> Any:
-    """The carrier of the highest level among `xs`, looking into lists and tuples; None if there is none."""
+    """Return the carrier of the highest level among `xs`, also in lists and tuples; None if there is none."""
     return lead(xs)
 
 
 def operand(x: Any, peer: Any) -> Any:
-    """`x` as the ops take it beside `peer`: a literal, or a value of the peer's kind."""
+    """Convert `x` to an operand of ops together with `peer`: a literal, or a value of the peer's kind."""
     if type(x) in LITERALS:
         return x
     if isinstance(x, np.generic) and peer is not None and peer.common_dtype is not None:
@@ -83,8 +82,10 @@ def _array_of(x: Any, peer: Any) -> Any:
 
 
 def beside(x: Any, other: Any) -> Any:
-    """`other` as the second operand of an operator of the carrier `x`; NotImplemented where it is for `other` to say,
-    and UFUNC where that does so as one of NumPy's functions."""
+    """Convert `other` to the second operand of an operator of the carrier `x`.
+
+    NotImplemented if `other` decides the result, and UFUNC if it does so as one of NumPy's functions.
+    """
     kind = type(other)
     if kind in LITERALS or kind is type(x):
         return other
@@ -106,33 +107,33 @@ _OPERANDS = (np.ndarray, np.generic, list, tuple, int, float, complex)
 
 
 def operands(*xs: Any) -> list[Any]:
-    """Every one of `xs` as an operand beside the carriers among them."""
+    """Convert all of `xs` to operands of the kind of the carriers among them."""
     peer = peer_of(*xs)
     return [operand(x, peer) for x in xs]
 
 
 def array(x: Any, peer: Any) -> Any:
-    """As `operand`, with a Python scalar made an array of no axes and NumPy's default dtype."""
+    """Convert as `operand`, and a Python scalar to an array without axes, of NumPy's default dtype."""
     if type(x) in LITERALS:
         return constant(full(shape=(), value=x, dtype=np.asarray(x).dtype.name), peer)
     return _array_of(x, peer)
 
 
 def arrays(*xs: Any) -> list[Any]:
-    """Every one of `xs` as an array beside the carriers among them."""
+    """Convert all of `xs` to arrays of the kind of the carriers among them."""
     peer = peer_of(*xs)
     return [array(x, peer) for x in xs]
 
 
 def constant(x: Any, peer: Any) -> Any:
-    """`x`, an ndarray that nobody else holds or already a carrier, as a value of the peer's kind."""
+    """Convert `x`, an ndarray without other references or a carrier, to a value of the peer's kind."""
     if isinstance(x, Carrier):
         return x if peer is None or x.level == peer.level else peer._lift(x)
     return x if peer is None else peer._constant(x)
 
 
 def from_sequence(xs: Sequence[Any], peer: Any) -> Any:
-    """The array that the nested sequence `xs` spells, as `np.array(xs)` makes it."""
+    """Convert the nested sequence `xs` to an array, as `np.array(xs)` does."""
     if peer_of(*xs) is None:
         plain = np.array(xs)
         supported(plain.dtype, "an array made of a sequence")
@@ -149,14 +150,14 @@ def from_sequence(xs: Sequence[Any], peer: Any) -> Any:
 
 
 def has_value(x: Any) -> bool:
-    """Whether the value of `x` can be asked for: there are none in a region while it is recorded."""
+    """Whether the value of `x` can be queried: values do not exist in a region while it is recorded."""
     traced = getattr(x, "array", x)
     builder = getattr(traced, "builder", None)
     return builder is None or bool(builder.here().knows(traced))
 
 
 def whole(xs: Sequence[Any]) -> Any:
-    """The array whose rows `xs` are known to be."""
+    """Return the array of which `xs` are known to be the rows."""
     return xs[0].whole(xs) if isinstance(xs[0], Carrier) else None
 
 
@@ -176,7 +177,7 @@ def to_inexact(x: Any) -> Any:
 
 
 def rounded_once(compute: Callable[..., Any], *xs: Any) -> Any:
-    """What `compute` makes of `xs`; of float16 in float32, for what is made of several ops is rounded at the end."""
+    """Apply `compute` to `xs`; float16 is computed in float32, so that several ops round once."""
     if not any(not is_literal(x) and x.dtype == HALF for x in xs):
         return compute(*xs)
     return cast(compute(*[x if is_literal(x) or x.dtype != HALF else cast(x, dtype="float32") for x in xs]),
@@ -184,7 +185,7 @@ def rounded_once(compute: Callable[..., Any], *xs: Any) -> Any:
 
 
 def assigned(x: Any, dtype: np.dtype[Any]) -> Any:
-    """`x` as it is when it is assigned to an element of this dtype: a literal as a literal."""
+    """Convert `x` for assignment to an element of this dtype: a literal stays a literal."""
     beyond = x.beyond(dtype) if isinstance(x, Carrier) and x.weak else None
     if isinstance(x, Carrier) and beyond is None:
         return to_dtype(x, dtype)
@@ -197,18 +198,18 @@ def assigned(x: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def together(*xs: Any) -> tuple[np.dtype[Any], list[Any]]:
-    """The dtype of the result of a choice between `xs`, and these in it; Python numbers wrap around as NumPy has it."""
+    """Convert `xs` to the dtype of a choice between them; Python numbers wrap around as in NumPy."""
     dtype = supported(_common_dtype(xs))
     return dtype, [np.asarray(x).astype(dtype).item() if is_literal(x) else to_dtype(x, dtype) for x in xs]
 
 
 def _common_dtype(xs: Sequence[Any]) -> Any:
-    """The dtype that values and numbers share: by NumPy's promotion, or that of the carriers among them."""
+    """Return the common dtype of values and numbers: by NumPy's promotion, or the carriers' among them."""
     rule = getattr(lead(xs), "common_dtype", None)
     if rule is not None:
         return rule([(weak_dtype(x), 0 if is_literal(x) else len(x.shape)) for x in xs])
-    given = [weak_dtype(x) if isinstance(x, Carrier) else x for x in xs]
-    return np.result_type(*(x(0) if isinstance(x, type) and x in LITERALS else x for x in given))
+    args = [weak_dtype(x) if isinstance(x, Carrier) else x for x in xs]
+    return np.result_type(*(x(0) if isinstance(x, type) and x in LITERALS else x for x in args))
 
 
 def to_float(x: Any) -> Any:
@@ -233,7 +234,7 @@ def promoted(xs: Sequence[Any], dtype: Any = None, casting: Any = "same_kind") -
 
 
 def broadcast_shapes(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that `shapes` broadcast to, or a `ShapeError`."""
+    """Return the shape that `shapes` broadcast to, or a `ShapeError`."""
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
@@ -248,17 +249,17 @@ def broadcast_arrays(name: str, xs: Sequence[Any], shape: tuple[int, ...] | None
 
 
 def size_of(x: Any) -> int:
-    """The number of elements."""
+    """Return the number of elements."""
     return math.prod(x.shape)
 
 
 def raveled(x: Any) -> Any:
-    """All elements in one row."""
+    """Flatten an array."""
     return reshape(x, shape=(size_of(x),))
 
 
 def along_axis(name: str, a: Any, axis: Any) -> tuple[Any, int]:
-    """The array and the axis that is meant; for None, all elements in one row."""
+    """Return the array and the normalized axis; for None, the flattened array."""
     (x,) = arrays(a)
     return (raveled(x), 0) if axis is None else (x, normalize_axis(name, axis, len(x.shape)))
 
@@ -272,21 +273,21 @@ def read_only(x: Any, result: Any, lying: Callable[[Any], Any]) -> Any:
     """`result`, which NumPy makes a view of `x` that cannot be updated: `lying` of an ndarray is that view of it."""
 
     def sealed(place: Any) -> Any:
-        found = lying(place)
-        found.flags.writeable = False
-        return found
+        match = lying(place)
+        match.flags.writeable = False
+        return match
 
     return x._viewed(result, None, sealed) if getattr(x, "_tracks_views", False) else result
 
 
 def window(x: Any, starts: tuple[Any, ...], sizes: tuple[int, ...], step: tuple[int, ...]) -> Any:
-    """The window of `x` that begins at computed places: of a tracer, laid out in memory as a part of `x`."""
-    found = dynamic_slice(x, *starts, sizes=sizes, step=step)
-    return x._windowed(found, starts, step) if getattr(x, "_tracks_views", False) else found
+    """Return the window of `x` at dynamic starts; for a tracer, with the memory layout of a part of `x`."""
+    result = dynamic_slice(x, *starts, sizes=sizes, step=step)
+    return x._windowed(result, starts, step) if getattr(x, "_tracks_views", False) else result
 
 
 def place_of(index: Any, peer: Any, length: int, axis: int) -> Any:
-    """Where the element of an axis of this length is that an integer means: counted from the front."""
+    """Normalize an integer index of an axis of this length to count from the front."""
     place = to_dtype(array(index, peer), "int64")
     known = isinstance(index, Carrier) and index.is_place(length)
     return place if known else counted(place, length=length, axis=axis)

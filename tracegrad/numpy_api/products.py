@@ -1,4 +1,4 @@
-"""Products of arrays: dot, matmul, tensordot, einsum and what is made of them."""
+"""Array products: dot, matmul, tensordot, einsum and functions made of them."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 @implements(np.einsum, refuses=("out", "casting"))
 def einsum(subscripts: Any, *operands: Any, out: Any = None, dtype: Any = None, order: str = "K", casting: str = "safe",
            optimize: Any = False) -> Any:  # fmt: skip
-    """`np.einsum`, with a string of subscripts or with a list of axes behind each operand."""
+    """`np.einsum`, with a string of subscripts or with a list of axes after each operand."""
     if not isinstance(subscripts, str):
         subscripts, operands = _spelt((subscripts, *operands))
     xs = [to_dtype(x, dtype) for x in arrays(*operands)]
@@ -103,28 +103,28 @@ def einsum(subscripts: Any, *operands: Any, out: Any = None, dtype: Any = None, 
 
 
 def _repeats(names: Sequence[Sequence[str]], xs: Sequence[Any]) -> bool:
-    """Whether an axis of one element stands for one of several."""
-    found = [(name, n) for term, x in zip(names, xs) for name, n in zip(term, x.shape)]
-    return len({name for name, _ in found}) < len(set(found))
+    """Whether an axis of one element is broadcast."""
+    results = [(name, n) for term, x in zip(names, xs) for name, n in zip(term, x.shape)]
+    return len({name for name, _ in results}) < len(set(results))
 
 
 def _without_ones(names: Sequence[Sequence[str]], wanted: Sequence[str], xs: Sequence[Any]) -> tuple[str, list[Any]]:
-    """Subscripts and operands without the axes of one element that stand for several."""
+    """Remove axes of one element that are broadcast from subscripts and operands."""
     longest: dict[str, int] = {}
     for term, x in zip(names, xs):
         for name, n in zip(term, x.shape):
             longest[name] = n if longest.get(name, 1) == 1 else longest[name]
     letters = dict(zip(longest, ascii_letters))
-    terms, found = [], []
+    terms, result = [], []
     for term, x in zip(names, xs):
-        kept = [(name, n) for name, n in zip(term, x.shape) if n != 1 or longest[name] == 1]
-        terms.append("".join(letters[name] for name, _ in kept))
-        found.append(reshape(x, shape=tuple(n for _, n in kept)))
-    return f"{','.join(terms)}->{''.join(letters[name] for name in wanted)}", found
+        saved = [(name, n) for name, n in zip(term, x.shape) if n != 1 or longest[name] == 1]
+        terms.append("".join(letters[name] for name, _ in saved))
+        result.append(reshape(x, shape=tuple(n for _, n in saved)))
+    return f"{','.join(terms)}->{''.join(letters[name] for name in wanted)}", result
 
 
 def _as_einsum_lays_it(out: Any, names: Sequence[Sequence[str]], wanted: Sequence[str], xs: Sequence[Any]) -> Any:
-    """The result of `np.einsum`, which sums by one loop over all names, in the order of falling strides."""
+    """Return the result of `np.einsum` by one loop over all names, in the order of descending strides."""
     every = [*wanted, *(n for n in dict.fromkeys(n for term in names for n in term) if n not in wanted)]
     strides = [_by_name(term, x, every) for term, x in zip(names, peer_of(*xs)._places(*xs))]
     order = [k for k in order_of(strides, len(every)) if k < len(wanted)]
@@ -132,18 +132,21 @@ def _as_einsum_lays_it(out: Any, names: Sequence[Sequence[str]], wanted: Sequenc
 
 
 def _as_pairs_lay_it(out: Any, subscripts: str, xs: Sequence[Any], optimize: Any) -> Any:
-    """The result of `np.einsum` that contracts pairs, some by BLAS: NumPy says which, and tries it on few elements."""
+    """Return the result of `np.einsum` that contracts pairs, some by BLAS, with NumPy's memory layout.
+
+    NumPy says which pairs, and is tried on few elements.
+    """
     path = np.einsum_path(subscripts, *[np.broadcast_to(0.0, x.shape) for x in xs], optimize=optimize)[0]
     few = []
     for place in peer_of(*xs)._places(*xs):
         order = order_of([place.strides], place.ndim)
         few.append(np.zeros([min(place.shape[k], 2) for k in order]).transpose(np.argsort(order)))
-    found = np.einsum(subscripts, *few, optimize=path)
-    return laid(out, tuple(order_of([found.strides], found.ndim)), *xs)
+    result = np.einsum(subscripts, *few, optimize=path)
+    return laid(out, tuple(order_of([result.strides], result.ndim)), *xs)
 
 
 def _by_name(term: Sequence[str], x: Any, every: Sequence[str]) -> tuple[int, ...]:
-    """The strides of a stand-in along all names, 0 where it does not have one."""
+    """Return the strides of a stand-in along all names, 0 for missing ones."""
     strides = dict.fromkeys(every, 0)
     for name, n, s in zip(term, x.shape, x.strides):
         strides[name] += s if n > 1 else 0
@@ -151,7 +154,7 @@ def _by_name(term: Sequence[str], x: Any, every: Sequence[str]) -> tuple[int, ..
 
 
 def _spelt(given: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
-    """The subscripts and the operands of `x, [0, 1], y, [1, 2], [0, 2]`."""
+    """Return the subscripts and the operands of `x, [0, 1], y, [1, 2], [0, 2]`."""
     pairs = len(given) // 2
     lists = [given[2 * k + 1] for k in range(pairs)] + list(given[2 * pairs :])
     terms = ["".join("..." if n is Ellipsis else ascii_letters[n] for n in each) for each in lists]
@@ -162,7 +165,7 @@ def _spelt(given: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
 # -- generalised universal functions -------------------------------------------------------------------------------
 @ufunc("vecdot")
 def vecdot(x: Any, y: Any, axis: int = -1, dtype: Any = None) -> Any:
-    """The sum of products along one axis."""
+    """Sum products along one axis."""
     x, y = (to_dtype(v, dtype) for v in promoted(arrays(x, y)))
     x, y = broadcast_arrays("vecdot", [x, y])
     return reduce_sum(multiply(_conjugated(x), y), axes=(normalize_axis("vecdot", axis, len(x.shape)),))

@@ -1,9 +1,10 @@
-"""Objects that are no arrays of ours, in operators and functions: what NumPy's protocols say of them.
+"""Foreign array objects in operators and functions: NumPy's protocols decide.
 
-An object that has `__array__` is the array that this gives. One that has a `__array_ufunc__` or `__array_function__` of
-its own decides itself what a function means, as it does beside an ndarray. A subclass of ndarray may have methods,
-attributes and rules of its own (units, masks), and its results are of that class: there is no traced value, and none
-with a derivative, that could be that, so it is refused beside one. A trace ends there, and the call is plain Python's.
+An object that has `__array__` is the array that this method returns. An object with its own `__array_ufunc__` or
+`__array_function__` decides the meaning of a function, as it does with an ndarray. A subclass of ndarray may have its
+own methods, attributes and rules (units, masks), and its results are of that class. No traced value, and no value with
+a derivative, can be of that class, so it is refused together with one: the trace ends, and the call runs as plain
+Python.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _PRIORITY_OF_ARRAYS = 0.0
 
 
 def not_plain(x: Any) -> str:
-    """What is wrong with an array of a subclass of ndarray's, or of NumPy's scalars, and what to do about it."""
+    """Describe the problem of an array of a subclass of ndarray, or of NumPy's scalars, and the remedy."""
     kind = "ndarray" if isinstance(x, np.ndarray) else "NumPy's scalars"
     return (
         f"a {type(x).__name__}, of a subclass of {kind} whose methods, attributes and rules no traced value has; give "
@@ -37,13 +38,13 @@ def not_plain(x: Any) -> str:
 
 
 def require_plain(x: Any, where: Callable[[], str]) -> None:
-    """UnsupportedError for such an array."""
+    """Raise UnsupportedError for an array of a subclass."""
     if isinstance(x, np.ndarray | np.generic) and not is_plain_array(x):
         raise UnsupportedError(located(f"{where()} is {not_plain(x)}"))
 
 
 def as_operand(x: Any, peer: Any) -> Any:
-    """An array or NumPy scalar that meets the carrier `peer`, if it is plain; for a Tensor its elements count."""
+    """Convert a plain array or NumPy scalar to an operand of the carrier `peer`; for a Tensor its elements count."""
     if is_plain_array(x) or (peer is not None and peer.level in _TENSORS):
         return x
     raise (UnsupportedError(located(not_plain(x))) if peer is None else peer.refusal(not_plain(x)))
@@ -53,7 +54,7 @@ _TENSORS = (Level.TENSOR, Level.TRACED_TENSOR)
 
 
 def of_protocol(x: Any) -> Any:
-    """The array that an object gives by `__array__`; TraceError for what has no such method."""
+    """Return the array of an object's `__array__`; TraceError for objects without this method."""
     if isinstance(x, type) or not hasattr(x, "__array__"):
         raise TraceError(located(f"a value of type {type(x).__name__} is not an array, a number or a list of them"))
     if isinstance(x, Carrier):
@@ -62,7 +63,7 @@ def of_protocol(x: Any) -> Any:
 
 
 def as_index(x: Any) -> Any:
-    """The array or the integer that an object, or an array of a subclass, is as an index."""
+    """Convert an object, or an array of a subclass, to an array or integer index."""
     if isinstance(x, np.ndarray):
         return np.asarray(x)
     if hasattr(x, "__array__"):
@@ -79,7 +80,7 @@ _WRONG = (
 
 
 def decides(name: str, xs: Iterable[Any]) -> bool:
-    """Whether one of these objects, which is no array, says by `name` what a function that is called on it means."""
+    """Whether one of these objects, which is no array, defines by `name` the meaning of functions called on it."""
     for x in xs:
         if type(x) not in _USUAL and not isinstance(x, Carrier | np.ndarray | np.generic) and hasattr(x, name):
             return True
@@ -87,13 +88,16 @@ def decides(name: str, xs: Iterable[Any]) -> bool:
 
 
 def is_ours(cls: type) -> bool:
-    """Whether functions mean for values of a class what they mean for arrays, as far as this package knows."""
+    """Whether functions treat values of a class as arrays, as far as this package knows."""
     return issubclass(cls, Carrier | np.ndarray) or cls.__module__.startswith("tracegrad.numpy_api")
 
 
 def is_left_to(other: Any) -> bool | None:
-    """Whether an operator of an array is left to `other`, which is no array: NumPy has it so where that has no part in
-    its functions, or is of higher priority. None where `other` says what the function means."""
+    """Whether an operator of an array is left to `other`, which is no array.
+
+    As in NumPy it is if NumPy's functions do not involve `other`, or if it has a higher priority. None if `other`
+    defines the function.
+    """
     own = getattr(other, "__array_ufunc__", _MISSING)
     if own is not _MISSING:
         return True if own is None else None
@@ -102,8 +106,7 @@ def is_left_to(other: Any) -> bool | None:
 
 
 def is_unknown(other: Any) -> bool:
-    """Whether an object with operators has nothing that says to NumPy how it stands to arrays: it is a sequence, or an
-    element."""
+    """Whether an object with operators does not say to NumPy how it relates to arrays: a sequence, or an element."""
     has_operators = any(name in vars(cls) for cls in type(other).__mro__[:-1] for name in _REFLECTED)
     known = any(hasattr(other, name) for name in ("__array_ufunc__", "__array_priority__", "__array__"))
     return has_operators and not known
@@ -114,7 +117,7 @@ _REFLECTED = (*[f"__r{name}__" for name in _NAMES], "__lt__", "__le__", "__gt__"
 
 
 def of_objects(x: Any, cls: type) -> BaseException:
-    """What to raise where an operator of the array `x` has objects of a class for its results."""
+    """Return the error for an operator of the array `x` whose results would be objects of a class."""
     what = f"an operator of an array and a {cls.__name__} gives an array of objects"
     hint = "let the class have __array_ufunc__ = None, if it is to say what the operator means"
     builder: Any = getattr(x, "builder", None)
@@ -125,7 +128,7 @@ def of_objects(x: Any, cls: type) -> BaseException:
 
 
 def is_sequence(other: Any) -> bool:
-    """Whether NumPy makes an array of what such an object holds."""
+    """Whether NumPy makes an array of the contents of such an object."""
     cls = type(other)
     return hasattr(cls, "__len__") and hasattr(cls, "__getitem__") and not isinstance(other, Mapping | str | bytes)
 

@@ -1,4 +1,4 @@
-"""Reductions, with NumPy's signatures and its rules for the dtype of the result."""
+"""Reductions with NumPy's signatures and result dtypes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import ShapeError, located
-from tracegrad.numpy_api import complex_order as ordered
+from tracegrad.numpy_api import complex_order
 from tracegrad.numpy_api.operands import (
     arrays,
     assigned,
@@ -36,8 +36,7 @@ from tracegrad.ops.elementwise.table import (
     where,
 )  # fmt: skip
 from tracegrad.ops.linalg.factorizations import svdvals
-from tracegrad.ops.reduce import reductions as reduction
-from tracegrad.ops.reduce import scans
+from tracegrad.ops.reduce import reductions, scans
 from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import broadcast_to, cast, keep_axes, reduce_sum, reshape, transpose
 
@@ -46,7 +45,7 @@ UNSET: Any = np._NoValue
 
 
 def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype in which NumPy sums an array of `dtype`: at least the platform's integer."""
+    """Return the dtype in which NumPy sums an array of `dtype`: at least the platform's integer."""
     if dtype.kind in "bi" and dtype.itemsize < 8:
         return np.dtype(np.int64)
     if dtype.kind == "u" and dtype.itemsize < 8:
@@ -61,7 +60,7 @@ def _reduce(op: Callable[..., Any], name: str, x: Any, axis: Any, keepdims: bool
 
 
 def _axes(name: str, axis: Any, rank: int) -> tuple[int, ...]:
-    """The axes of a reduction; those that are ufuncs' take 0 and -1 for a number too, as NumPy's do."""
+    """Normalize the axes of a reduction; ufunc reductions take 0 and -1 for a number too, as in NumPy."""
     if rank == 0 and hasattr(axis, "__index__") and axis in (0, -1) and name not in ("mean", "var", "norm"):
         return ()
     return normalize_axes(name, axis, rank)
@@ -72,7 +71,7 @@ def _one(a: Any) -> Any:
 
 
 def _masked(a: Any, mask: Any, neutral: Any) -> Any:
-    """`a` with a number that changes nothing where the argument where= is false."""
+    """Replace the elements of `a` where `where=` is false by the identity element."""
     x, inside = arrays(a, mask)
     return where(to_dtype(inside, bool), x, bool(neutral) if x.dtype.kind == "b" else neutral)
 
@@ -92,7 +91,7 @@ def prod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims:
          initial: Any = UNSET, where: Any = True) -> Any:  # fmt: skip
     """`np.prod`."""
     x = _one(a) if where is True else _masked(a, where, 1)
-    product = _reduce(reduction.reduce_prod, "prod", to_dtype(x, dtype or accumulator(x.dtype)), axis, keepdims)
+    product = _reduce(reductions.reduce_prod, "prod", to_dtype(x, dtype or accumulator(x.dtype)), axis, keepdims)
     return product if initial is UNSET else multiply(product, assigned(initial, product.dtype))
 
 
@@ -182,21 +181,21 @@ def mean(
     if x.dtype.kind in "biu":
         return _in_integers(x, axis, keepdims, where)
     if where is True:
-        return _reduce(reduction.mean, "mean", x, axis, keepdims)
+        return _reduce(reductions.mean, "mean", x, axis, keepdims)
     return rounded_once(
         lambda x: divide(sum(x, axis, None, None, keepdims, where=where), _counted(x, where, axis, keepdims)), x
     )
 
 
 def _in_integers(x: Any, axis: Any, keepdims: bool, where: Any) -> Any:
-    """The mean that is asked for as an integer or a truth: sums are, and what comes of the division is made one."""
+    """Compute a mean with an integer or boolean dtype: the quotient of the sum is converted."""
     inside = broadcast_to(to_dtype(arrays(where)[0], bool), shape=x.shape)
     total = sum(x, axis, x.dtype, None, keepdims, where=where)
     return to_dtype(divide(total, sum(inside, axis, None, None, keepdims)), x.dtype)
 
 
 def _counted(x: Any, mask: Any, axis: Any, keepdims: bool) -> Any:
-    """How many elements the argument where= lets through."""
+    """Count the elements where `where=` is true."""
     (inside,) = arrays(mask)
     return sum(broadcast_to(to_dtype(to_dtype(inside, bool), x.dtype), shape=x.shape), axis, None, None, keepdims)
 
@@ -212,19 +211,19 @@ def var(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: floa
             raise ValueError(located("ddof and correction can't be provided simultaneously."))
         ddof = correction
     if where is True and mean is UNSET:
-        return _reduce(reduction.var, "var", x, axis, keepdims, ddof=ddof)
+        return _reduce(reductions.var, "var", x, axis, keepdims, ddof=ddof)
     return rounded_once(lambda x: _var(x, axis, ddof, keepdims, where, mean), x)
 
 
 def _var(x: Any, axis: Any, ddof: float, keepdims: bool, where: Any, center: Any) -> Any:
     center = mean(x, axis, None, None, True, where=where) if center is UNSET else center
-    apart = reduction.squares(subtract(x, center))
+    apart = reductions.squares(subtract(x, center))
     total = sum(apart, axis, None, None, keepdims, where=where)
     if where is True:
-        count: Any = float(reduction.count_of(x, normalize_axes("var", axis, len(x.shape))))
+        count: Any = float(reductions.count_of(x, normalize_axes("var", axis, len(x.shape))))
     else:
         count = _counted(apart, where, axis, keepdims)
-    return divide(total, ordered.maximum(subtract(count, ddof), 0.0))
+    return divide(total, complex_order.maximum(subtract(count, ddof), 0.0))
 
 
 @implements(np.std, refuses=("out",))
@@ -240,7 +239,7 @@ def max(
     a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = UNSET, where: Any = True
 ) -> Any:
     """`np.max`."""
-    return _extreme(reduction.reduce_max, "max", _bounding("max", a, initial, where), axis, keepdims, initial)
+    return _extreme(reductions.reduce_max, "max", _bounding("max", a, initial, where), axis, keepdims, initial)
 
 
 @implements(np.min, np.amin, refuses=("out",))
@@ -248,7 +247,7 @@ def min(
     a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = UNSET, where: Any = True
 ) -> Any:
     """`np.min`."""
-    return _extreme(reduction.reduce_min, "min", _bounding("min", a, initial, where), axis, keepdims, initial)
+    return _extreme(reductions.reduce_min, "min", _bounding("min", a, initial, where), axis, keepdims, initial)
 
 
 def _bounding(name: str, a: Any, initial: Any, mask: Any) -> Any:
@@ -265,10 +264,12 @@ def _extreme(op: Any, name: str, a: Any, axis: Any, keepdims: bool, initial: Any
     x = _one(a)
     axes = _axes(name, axis, len(x.shape))
     if not any(_is_nothing(x.shape[k], initial is not UNSET) for k in axes):
-        found = _reduce(op if x.dtype.kind != "c" else ordered.REDUCTIONS[name], name, x, axes, keepdims)
+        result = _reduce(op if x.dtype.kind != "c" else complex_order.REDUCTIONS[name], name, x, axes, keepdims)
         if initial is UNSET:
-            return found
-        return (ordered.maximum if name == "max" else ordered.minimum)(found, assigned(initial, found.dtype))
+            return result
+        return (complex_order.maximum if name == "max" else complex_order.minimum)(
+            result, assigned(initial, result.dtype)
+        )
     if initial is UNSET:
         raise ShapeError(located(f"np.{name}: zero-size array of shape {x.shape} has no {name}imum"))
     nothing = _reduce(reduce_sum, name, x, axes, keepdims)  # zeros of the shape and dtype
@@ -298,7 +299,7 @@ def _arg(op: Any, name: str, a: Any, axis: Any, keepdims: bool) -> Any:
     axis = axis if x.shape or axis not in (0, -1) else None
     if any(map(_is_nothing, x.shape if axis is None else (x.shape[normalize_axis(name, axis, len(x.shape))],))):
         raise ShapeError(located(f"attempt to get {name} of an empty sequence"))
-    op = ordered.REDUCTIONS[name] if x.dtype.kind == "c" else op
+    op = complex_order.REDUCTIONS[name] if x.dtype.kind == "c" else op
     if axis is None:
         flat = op(raveled(x), axis=0)
         return reshape(flat, shape=(1,) * len(x.shape)) if keepdims else flat
@@ -310,29 +311,29 @@ def _arg(op: Any, name: str, a: Any, axis: Any, keepdims: bool) -> Any:
 @implements(np.argmax, refuses=("out",))
 def argmax(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
     """`np.argmax`."""
-    return _arg(reduction.argmax, "argmax", a, axis, keepdims)
+    return _arg(reductions.argmax, "argmax", a, axis, keepdims)
 
 
 @implements(np.argmin, refuses=("out",))
 def argmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
     """`np.argmin`."""
-    return _arg(reduction.argmin, "argmin", a, axis, keepdims)
+    return _arg(reductions.argmin, "argmin", a, axis, keepdims)
 
 
 # -- logic ---------------------------------------------------------------------------------------------------
 @implements(np.any, refuses=("out",))
 def any_(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
     """`np.any`."""
-    return _reduce(reduction.reduce_any, "any", _truths(a, where, False), axis, keepdims)
+    return _reduce(reductions.reduce_any, "any", _booleans(a, where, False), axis, keepdims)
 
 
 @implements(np.all, refuses=("out",))
 def all_(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
     """`np.all`."""
-    return _reduce(reduction.reduce_all, "all", _truths(a, where, True), axis, keepdims)
+    return _reduce(reductions.reduce_all, "all", _booleans(a, where, True), axis, keepdims)
 
 
-def _truths(a: Any, mask: Any, neutral: bool) -> Any:
+def _booleans(a: Any, mask: Any, neutral: bool) -> Any:
     x = to_dtype(_one(a), bool)
     return x if mask is True else _masked(x, mask, neutral)
 
@@ -346,11 +347,11 @@ def isclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan:
 @implements(np.allclose)
 def allclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
     """`np.allclose`."""
-    return _truth(all_(_isclose(a, b, rtol, atol, equal_nan)))
+    return _boolean(all_(_isclose(a, b, rtol, atol, equal_nan)))
 
 
-def _truth(x: Any) -> Any:
-    """A boolean without axes as Python's."""
+def _boolean(x: Any) -> Any:
+    """Convert a boolean without axes to Python's."""
     return x._python_number("bool()") if hasattr(x, "_python_number") else x
 
 
@@ -363,7 +364,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     if x.shape != y.shape:
         return False
     same = equal(x, y)
-    return _truth(all_(logical_or(same, logical_and(isnan(x), isnan(y))) if equal_nan else same))
+    return _boolean(all_(logical_or(same, logical_and(isnan(x), isnan(y))) if equal_nan else same))
 
 
 # -- norms ---------------------------------------------------------------------------------------------------
@@ -400,11 +401,11 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
 
 
 def _length(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
-    return root(_reduce(reduce_sum, "norm", reduction.squares(x), axes, keepdims))
+    return root(_reduce(reduce_sum, "norm", reductions.squares(x), axes, keepdims))
 
 
 def root(total: Any) -> Any:
-    """The square root, whose slope at 0 is 0."""
+    """Compute the square root, with derivative 0 at 0."""
     zero = equal(total, 0)
     return where(zero, 0.0, sqrt(where(zero, 1.0, total)))
 
@@ -446,7 +447,7 @@ def _matrix_norm(x: Any, ord: Any, pair: tuple[int, ...], keepdims: bool) -> Any
 
 
 def _spectral_norm(x: Any, ord: Any, pair: tuple[int, ...], keepdims: bool) -> Any:
-    """The largest or smallest singular value, or the sum of all."""
+    """Compute the largest or smallest singular value, or the sum of all."""
     values = svdvals(transpose(x, perm=(*(k for k in range(len(x.shape)) if k not in pair), *pair)))
     values = values if values.shape[-1] or ord != 2 else sum(values, -1, None, None, True)  # the largest of none
     out = (sum if ord == "nuc" else max if ord > 0 else min)(values, -1)
@@ -459,9 +460,9 @@ def _method(reduction_of: Callable[..., Any], takes_dtype: bool) -> Callable[...
                initial: Any = UNSET, where: Any = True) -> Any:  # fmt: skip
         if takes_dtype:
             return reduction_of(array, axis, dtype, out, keepdims, initial, where)
-        given = {"initial": initial, "where": where}
+        options = {"initial": initial, "where": where}
         left = {"initial": (UNSET, None), "where": (True,)}  # as if they were not said
-        said = {k: v for k, v in given.items() if not any(v is each for each in left[k])}
+        said = {k: v for k, v in options.items() if not any(v is each for each in left[k])}
         return reduction_of(array, axis, out, keepdims, **said)
 
     return reduce

@@ -1,10 +1,10 @@
-"""Which NumPy functions have an implementation in ops, and how NumPy's dispatch finds it.
+"""Registry of NumPy functions implemented in ops, and NumPy's dispatch to them.
 
 `@implements(np.sum, refuses=("out",))` registers a function with NumPy's own signature; an argument named in `refuses`
-that is given another value than its default raises `UnsupportedError` with the user's line. Universal functions are
-registered by name with `@ufunc("expit")`, because SciPy's are not imported before the user does so; the name counts
-only for the function of that name in NumPy or in `scipy.special`, never for somebody's own. Those that only SciPy has
-are known to `tracegrad.scipy_api`, which is asked when one is called (`OTHERS`).
+with another value than its default raises `UnsupportedError` with the user's line. Ufuncs are registered by name with
+`@ufunc("expit")`, because SciPy's ufuncs are not imported before the user imports them. The name applies only to the
+function of that name in NumPy or in `scipy.special`, not to a user's function. `tracegrad.scipy_api` has the ufuncs
+that only SciPy has; it is queried when one is called (`OTHERS`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NO_VALUE: Any = np._NoValue
 
 
 def refuse(what: str, hint: str = "") -> UnsupportedError:
-    """The error to raise for `what`, naming the user's line."""
+    """Return the error for an unsupported `what`, with the user's line."""
     hint = f"; {hint}" if hint else ""
     caller = "" if what.startswith("scipy.") else _caller()
     what = f"{what}, which {caller} calls," if caller else what
@@ -49,7 +49,7 @@ def refuse(what: str, hint: str = "") -> UnsupportedError:
 
 
 def public_name(function: Any) -> str:
-    """The name by which users call a NumPy function."""
+    """Return the name by which users call a NumPy function."""
     module = getattr(function, "__module__", None) or "numpy"
     name = getattr(function, "__name__", repr(function))
     return f"{module.replace('numpy', 'np', 1)}.{name}"
@@ -126,17 +126,17 @@ _INSTEAD = {f"np.{name}": _OUTSIDE for name in ("array2string", "array_repr", "a
 
 # -- NumPy's two protocols -------------------------------------------------------------------------------
 def dispatch_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What `__array_function__` does."""
+    """Implement `__array_function__`."""
     implementation = FUNCTIONS.get(function)
     if implementation is None:
         name = public_name(function)
         raise refuse(name, _INSTEAD.get(name, _BEFORE))
     if kwargs:
         kwargs = {k: v for k, v in kwargs.items() if v is not NO_VALUE}
-    found = implementation(*args, **kwargs)
-    if isinstance(found, Carrier) and not found.aval.shape:
-        return _without_axes(function, found, args)
-    return found
+    result = implementation(*args, **kwargs)
+    if isinstance(result, Carrier) and not result.aval.shape:
+        return _without_axes(function, result, args)
+    return result
 
 
 # NumPy's results without axes are scalars, but for those of these functions; and of functions that move data and are
@@ -156,17 +156,17 @@ _AS_GIVEN = frozenset(
 
 
 def _without_axes(function: Any, found: Carrier, args: tuple[Any, ...]) -> Any:
-    """A result of no axes as the scalar or the array that it is."""
+    """Convert a result without axes to the scalar or the array of NumPy's rules."""
     if function in _ARRAYS:
         return found.zero_d()
-    given: Any = args[0] if args else None
-    if function in (np.real, np.imag) and getattr(given, "weak", False):
-        return given._weakened(found)
-    return given.kept(found) if function in _AS_GIVEN and isinstance(given, Carrier) else found
+    inputs: Any = args[0] if args else None
+    if function in (np.real, np.imag) and getattr(inputs, "weak", False):
+        return inputs._weakened(found)
+    return inputs.kept(found) if function in _AS_GIVEN and isinstance(inputs, Carrier) else found
 
 
 def dispatch_ufunc(function: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What `__array_ufunc__` does."""
+    """Implement `__array_ufunc__`."""
     name = _name_of(function)
     if method != "__call__":
         implementation = UFUNC_METHODS.get((name, method))
@@ -199,7 +199,7 @@ def _of_objects(function: Any) -> bool:
 
 
 def _of_scipy(function: Any, name: str) -> Any:
-    """What a universal function of SciPy's is on carriers; None for others."""
+    """Return the implementation of a SciPy ufunc on carriers; None for others."""
     if name.startswith("unknown") or getattr(np, name, None) is function or OTHERS is None:
         return None
     return OTHERS(function)
@@ -210,7 +210,7 @@ def _is_fortran(x: Any) -> bool:
 
 
 def _in_loop(function: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The inputs in the dtypes that dtype=, signature= and casting= ask for, and the arguments that are left."""
+    """Convert the inputs to the dtypes of dtype=, signature= and casting=; return the other arguments too."""
     casting, dtype = kwargs.pop("casting", "same_kind"), kwargs.pop("dtype", None)
     signature = kwargs.pop("signature", None)
     kwargs.pop("subok", None)
@@ -221,21 +221,23 @@ def _in_loop(function: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         return inputs, kwargs
     if signature is None:
         signature = (*[None] * function.nin, *[None if dtype is None else np.dtype(dtype)] * function.nout)
-    given = operands(*inputs)
-    kinds = (*map(weak_dtype, given), *[None] * function.nout)
+    args = operands(*inputs)
+    kinds = (*map(weak_dtype, args), *[None] * function.nout)
     loop = function.resolve_dtypes(kinds, signature=signature, casting=casting)
-    return [_as(x, kind) for x, kind in zip(given, loop)], kwargs
+    return [_as(x, kind) for x, kind in zip(args, loop)], kwargs
 
 
 def _in_scipys_loop(function: Any, inputs: tuple[Any, ...]) -> Any:
-    """The inputs of one of SciPy's functions, which has loops for some kinds of floats, in the dtypes of the one that
-    it takes. Which that is for integers and for Python's numbers is for the version of SciPy to say."""
-    given = operands(*inputs)
-    kinds = [np.dtype(kind) if (kind := weak_dtype(x)) is bool else kind for x in given]  # no bool is weak
+    """Convert the inputs of a SciPy ufunc, which has loops for some floats only, to the dtypes of its loop.
+
+    The loop for integers and Python numbers depends on the version of SciPy.
+    """
+    args = operands(*inputs)
+    kinds = [np.dtype(kind) if (kind := weak_dtype(x)) is bool else kind for x in args]  # no bool is weak
     if all(not isinstance(kind, type) and kind.kind in "fc" and kind != HALF for kind in kinds):
         return inputs
     loop = function.resolve_dtypes((*kinds, *[None] * function.nout))
-    return [_as(x, kind) for x, kind in zip(given, loop)]
+    return [_as(x, kind) for x, kind in zip(args, loop)]
 
 
 _USUAL = ("same_kind", "safe", "unsafe")
@@ -248,19 +250,19 @@ def _as(x: Any, dtype: Any) -> Any:
 
 
 def _where(mask: Any, result: Any, out: Any) -> Any:
-    """What where= leaves: elsewhere the outputs as they were, or zeros where NumPy leaves what was in memory."""
+    """Apply `where=`: elsewhere the outputs are unchanged, or zero where NumPy leaves uninitialized memory."""
     several = isinstance(result, tuple)
     results = result if several else (result,)
     before = [None] * len(results) if out is None else out
     chosen = []
-    for found, old in zip(results, before):
-        inside, new = arrays(mask, found)
+    for match, old in zip(results, before):
+        inside, new = arrays(mask, match)
         chosen.append(elementwise.where(inside, new, (False if new.dtype.kind == "b" else 0) if old is None else old))
     return tuple(chosen) if several else chosen[0]
 
 
 def _in_order(result: Any, order: str, inputs: tuple[Any, ...]) -> Any:
-    """The new arrays with their elements in this order in memory; "A" is "F" if all operands are so."""
+    """Return the new arrays with this order of elements in memory; "A" is "F" if all operands have it."""
     if order == "A":
         known = [x for x in inputs if isinstance(x, Carrier | np.ndarray)]
         order = "F" if all(_is_fortran(x) for x in known) else "C"
@@ -270,8 +272,8 @@ def _in_order(result: Any, order: str, inputs: tuple[Any, ...]) -> Any:
 def write(name: str, out: tuple[Any, ...], result: Any, any_dtype: bool = False) -> Any:
     """Assign the results of the function `name` to the arrays that were given for them."""
     if isinstance(result, tuple):
-        given = zip((*out, *[None] * len(result)), result)
-        return tuple([x if target is None else write(name, (target,), x) for target, x in given])
+        args = zip((*out, *[None] * len(result)), result)
+        return tuple([x if target is None else write(name, (target,), x) for target, x in args])
     if len(out) != 1 or not isinstance(out[0], Carrier):
         raise refuse(
             f"{name} writing into an ndarray that the traced function did not make",
@@ -309,7 +311,7 @@ _INTERNAL = frozenset({"clip"})
 
 
 def public_ufunc(function: Any) -> str:
-    """The name by which users call a universal function."""
+    """Return the name by which users call a universal function."""
     name = function.__name__
     if getattr(np, name, None) is function:
         return f"np.{name}"
@@ -317,8 +319,7 @@ def public_ufunc(function: Any) -> str:
 
 
 def caller_in_scipy() -> str:
-    """The function of SciPy's, or of `np.polynomial`, that the user called, which has led here, in words; "" if none
-    has."""
+    """Name the function of SciPy, or of `np.polynomial`, that the user called and that led here; "" if none."""
     called = _caller()
     instead = " (use np.poly1d, np.polyval or np.polyfit)" if called.startswith("numpy.polynomial.") else ""
     return f"{called}, which tracegrad does not know on traced arrays and Tensors{instead}," if called else ""
@@ -342,7 +343,7 @@ _WRAPPED = ("f", "func", "fun", "function", "hypotest_fun_in")
 
 
 def _public_of(frame: Any, module: str) -> str:
-    """The public name of the function, or method, that runs in a frame, or that it is wrapped around; "" for others."""
+    """Return the public name of the function of a frame, or of the one it wraps; "" for others."""
     name, held = frame.f_code.co_name, frame.f_locals
     for wrapped in map(held.get, _WRAPPED):
         if (

@@ -1,4 +1,4 @@
-"""Functions that choose elements: where, clip, take, diagonals, triangles, rounding and cleaning."""
+"""Functions that select elements: where, clip, take, diagonals, triangles, rounding, nan_to_num."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _one(a: Any) -> Any:
 
 
 def positions(n: int, start: int = 0) -> Any:
-    """The integers from `start` to `start + n - 1`."""
+    """Return the integers from `start` to `start + n - 1`."""
     return arange(start=start, step=1, length=n, dtype="int64")
 
 
@@ -78,8 +78,8 @@ def where(condition: Any, x: Any = NO_VALUE, y: Any = NO_VALUE, /) -> Any:
     condition, x, y = operands(condition, x, y)
     dtype, chosen = together(x, y)
     if not _WRAPS and dtype.kind in "iu":
-        for given in (x, y):
-            _fitting(given, dtype)
+        for args in (x, y):
+            _fitting(args, dtype)
     return elementwise.where(condition, *chosen)
 
 
@@ -88,7 +88,7 @@ _WRAPS = np.lib.NumpyVersion(np.__version__) < "2.5.0"
 
 
 def _fitting(x: Any, dtype: np.dtype[Any]) -> None:
-    """An `OverflowError`, as NumPy's, where a Python number does not fit; a traced one is asked for what it is."""
+    """Raise `OverflowError`, as NumPy, if a Python number does not fit; a traced number is queried."""
     if type(x) is int:
         dtype.type(x)
     elif getattr(x, "weak", False) and x.dtype.kind == "i" and dtype != x.dtype and has_value(x):
@@ -103,9 +103,9 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     if len(condlist) != len(choicelist) or not condlist:
         raise ValueError(located("list of cases must be same length as list of conditions, and not empty"))
     n = len(condlist)
-    given = operands(*condlist, *choicelist, default)
-    dtype, (*choices, out) = together(*given[n:])
-    for condition, choice in reversed(list(zip(given[:n], choices))):
+    args = operands(*condlist, *choicelist, default)
+    dtype, (*choices, out) = together(*args[n:])
+    for condition, choice in reversed(list(zip(args[:n], choices))):
         if condition.dtype.kind != "b":
             raise DTypeError(located(f"select: conditions must be boolean, got {condition.dtype}"))
         out = to_dtype(elementwise.where(condition, choice, out), dtype)  # of two Python numbers, too
@@ -169,12 +169,12 @@ def _bounded(x: Any, bound: Any, beyond: Any) -> Any:
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
     """`np.nan_to_num`."""
     v = _one(x)
-    found = _without_nan(v, nan, posinf, neginf)
+    result = _without_nan(v, nan, posinf, neginf)
     if copy:
-        return found
+        return result
     if not isinstance(x, Carrier):
         raise refuse("np.nan_to_num with copy=False of what is no traced array", "use the result")
-    v[...] = found
+    v[...] = result
     return v
 
 
@@ -356,7 +356,7 @@ def linalg_trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
 
 
 def band(rows: int, columns: int, k: int) -> Any:
-    """Where column <= row + k."""
+    """Return the mask column <= row + k."""
     down, across = reshape(positions(rows, k), shape=(rows, 1)), reshape(positions(columns), shape=(1, columns))
     return less_equal(across, down)
 
@@ -444,7 +444,7 @@ def result_type(*arrays_and_dtypes: Any) -> Any:
 
 @implements(np.common_type)
 def common_type(*arrays: Any) -> Any:
-    """`np.common_type`, which asks of the arrays no more than their dtypes."""
+    """`np.common_type`, which reads only the dtypes of the arrays."""
     plain: list[Any] = [np.empty(0, getattr(x, "dtype", None)) if isinstance(x, Carrier) else x for x in arrays]
     return np.common_type(*plain)
 

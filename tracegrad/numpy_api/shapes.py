@@ -1,4 +1,4 @@
-"""Functions that give an array another shape: the same elements, in views where NumPy makes views."""
+"""Functions that change the shape of an array: views of the same elements where NumPy makes views."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def flipped(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def as_shape(shape: Any) -> tuple[int, ...]:
-    """The tuple of Python integers that `shape`, an integer or a sequence of them, means."""
+    """Convert `shape`, an integer or a sequence of integers, to a tuple of Python integers."""
     if hasattr(shape, "__index__") and not isinstance(shape, tuple | list):
         return (shape.__index__(),)
     return tuple(n.__index__() for n in shape)
 
 
 def _filled_in(shape: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...]:
-    """`shape` with its -1 replaced by what `old` leaves for it."""
+    """Replace the -1 of `shape` by the size that remains for `old`."""
     size = math.prod(old)
     unknown = shape.count(-1)
     known = math.prod(n for n in shape if n != -1)
@@ -67,12 +67,12 @@ def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
         raise ValueError(located(f"order must be one of 'C', 'F', or 'A' (got {order!r})"))
     if order == "A":
         order = "F" if isfortran(x) else "C"
-    found = _reversed(reshaped(_reversed(x), wanted[::-1])) if order == "F" else reshaped(x, wanted)
+    result = _reversed(reshaped(_reversed(x), wanted[::-1])) if order == "F" else reshaped(x, wanted)
     if copy:
-        return laid(found, order)
-    if copy is False and found.size and not shares_memory(x, found):
+        return laid(result, order)
+    if copy is False and result.size and not shares_memory(x, result):
         raise ValueError(located("Unable to avoid creating a copy while reshaping."))
-    return found
+    return result
 
 
 def _reversed(x: Any) -> Any:
@@ -98,10 +98,10 @@ def ravel(a: Any, order: str = "C") -> Any:
 def expand_dims(a: Any, axis: Any) -> Any:
     """`np.expand_dims`."""
     x = _one(a)
-    given = axis if isinstance(axis, tuple | list) else (axis,)
-    new = normalize_axes("expand_dims", tuple(given), len(x.shape) + len(given))
+    args = axis if isinstance(axis, tuple | list) else (axis,)
+    new = normalize_axes("expand_dims", tuple(args), len(x.shape) + len(args))
     sizes = iter(x.shape)
-    return reshaped(x, tuple(1 if k in new else next(sizes) for k in range(len(x.shape) + len(given))))
+    return reshaped(x, tuple(1 if k in new else next(sizes) for k in range(len(x.shape) + len(args))))
 
 
 @implements(np.squeeze)
@@ -260,20 +260,20 @@ def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
     i, j = (normalize_axis("rot90", v, len(x.shape)) for v in axes)
     if i == j:
         raise ValueError(located("Axes must be different."))
-    turns = k % 4
-    if turns == 0:
+    iterations = k % 4
+    if iterations == 0:
         return x[...]
-    if turns == 2:
+    if iterations == 2:
         return flipped(x, tuple(sorted((i, j))))
-    return swapaxes(flipped(x, (j,)), i, j) if turns == 1 else flipped(swapaxes(x, i, j), (j,))
+    return swapaxes(flipped(x, (j,)), i, j) if iterations == 1 else flipped(swapaxes(x, i, j), (j,))
 
 
 # -- what is known of an array -----------------------------------------------------------------------------------
 @implements(np.shape)
 def shape(a: Any) -> tuple[int, ...]:
     """`np.shape`."""
-    found: tuple[int, ...] = _one(a).shape
-    return found
+    results: tuple[int, ...] = _one(a).shape
+    return results
 
 
 @implements(np.ndim)

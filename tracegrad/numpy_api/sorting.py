@@ -1,4 +1,4 @@
-"""Functions that order elements: sort and argsort, partitions (which sort altogether), places in sorted arrays."""
+"""Functions that order elements: sort and argsort, partitions (full sorts), searchsorted."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def _is_stable(kind: str | None, stable: bool | None) -> bool:
 def sort(
     a: Any, axis: int | None = -1, kind: str | None = None, order: Any = None, *, stable: bool | None = None
 ) -> Any:
-    """`np.sort`; equal elements share nothing: each keeps the cotangent of its place."""
+    """`np.sort`; each of equal elements has the cotangent of its own position."""
     x, k = along_axis("sort", a, axis)
     how: Any = {"axis": k, "descending": False, "stable": _is_stable(kind, stable)}
-    found = sorting.sorted_values(x, **how) if x.dtype.kind == "c" else sorting.sort(x, **how)[0]
-    return laid(found, "K", x)
+    result = sorting.sorted_values(x, **how) if x.dtype.kind == "c" else sorting.sort(x, **how)[0]
+    return laid(result, "K", x)
 
 
 @implements(np.argsort, refuses=("order",))
@@ -51,12 +51,12 @@ def partition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect"
     x, k = along_axis("partition", a, axis)
     places = _places(x, kth, k)
     if x.dtype.kind == "c":
-        found = take_along_axis(x, _argpartition(x, places, k), k)
+        result = take_along_axis(x, _argpartition(x, places, k), k)
     elif not places:
-        found = sorting.sort(x, axis=k, descending=False, stable=False)[0]
+        result = sorting.sort(x, axis=k, descending=False, stable=False)[0]
     else:
-        found = selecting.partition(x, places=places, axis=k)[0]
-    return laid(found, "K", x)
+        result = selecting.partition(x, places=places, axis=k)[0]
+    return laid(result, "K", x)
 
 
 @implements(np.argpartition, refuses=("order",))
@@ -73,7 +73,7 @@ def _argpartition(x: Any, places: tuple[int, ...], axis: int) -> Any:
 
 
 def _places(x: Any, kth: Any, axis: int) -> tuple[int, ...]:
-    """The places that a partition is asked for, counted from the front; none where there is nothing to part."""
+    """Return the positions of a partition, counted from the front; none if there is nothing to partition."""
     n = x.shape[axis]
     if n < 2 or 0 in x.shape:
         return ()

@@ -1,7 +1,7 @@
-"""Universal functions: NumPy's and SciPy's, over the elementwise ops.
+"""Universal functions of NumPy and SciPy, over the elementwise ops.
 
-Ops that carry the name of a NumPy ufunc are registered by a loop over the table; the rest of the page makes the ufuncs
-that have no op of their own out of those that do. Masked operands go through `where`, so that no nan leaks.
+Ops with the name of a NumPy ufunc are registered by a loop over the table. The other ufuncs are composed of ops here.
+Masked operands go through `where`, so that no nan leaks.
 """
 
 from __future__ import annotations
@@ -86,11 +86,11 @@ DIRECT: dict[Any, Elementwise] = {}
 
 def _register(op: Callable[..., Any], *names: str) -> None:
     def call(*xs: Any, dtype: Any = None) -> Any:
-        given = operands(*xs)
+        args = operands(*xs)
         if dtype is not None:
-            peer = peer_of(*given)
-            given = [to_dtype(array(x, peer), dtype) for x in given]
-        return op(*given)
+            peer = peer_of(*args)
+            args = [to_dtype(array(x, peer), dtype) for x in args]
+        return op(*args)
 
     call.__doc__ = op.__doc__
     ufunc(*names)(call)
@@ -110,7 +110,7 @@ for _name in ("erf", "erfc", "ndtr"):
 # -- rounding and signs ----------------------------------------------------------------------------------
 @ufunc("positive")
 def positive(x: Any) -> Any:
-    """The same value as another array."""
+    """Copy the array."""
     if x.dtype.kind == "b":
         raise DTypeError(located(f"positive is not defined for dtypes ({x.dtype})"))
     return recomputed(x)
@@ -118,7 +118,7 @@ def positive(x: Any) -> Any:
 
 @ufunc("fabs")
 def fabs(x: Any) -> Any:
-    """The magnitude, as a float."""
+    """Compute the magnitude, as a float."""
     return absolute(to_inexact(x))
 
 
@@ -131,14 +131,14 @@ def float_power(x: Any, y: Any) -> Any:
 
 
 def in_double(*xs: Any) -> list[Any]:
-    """The operands as arrays of float64, or complex128."""
-    given = arrays(*xs)
-    kind = "complex128" if any(x.dtype.kind == "c" for x in given) else "float64"
-    return [to_dtype(x, kind) for x in given]
+    """Convert the operands to arrays of float64, or complex128."""
+    args = arrays(*xs)
+    kind = "complex128" if any(x.dtype.kind == "c" for x in args) else "float64"
+    return [to_dtype(x, kind) for x in args]
 
 
 def _number_of(x: Any) -> Any:
-    """The number that `x` is: a literal, or a value without axes that every call has; None of others."""
+    """Return the number `x`: a literal, or a value without axes that is the same in every call; None for others."""
     if is_literal(x):
         return x
     node = getattr(x, "node", None)
@@ -153,8 +153,7 @@ def _is_scalar(x: Any) -> bool:
 
 
 def power_(x: Any, y: Any) -> Any:
-    """`x ** y` as ndarrays have it: the numbers 2, 0.5 and -1 have functions of their own, but for a scalar 0.5 is as
-    every other exponent."""
+    """`x ** y` for ndarrays: the numbers 2, 0.5 and -1 have special functions; for a scalar, 0.5 has none."""
     if type(x) not in LITERALS and x.dtype.kind == "f" and _is_scalar(x) and _number_of(y) == 0.5:
         return power_of_half(x if type(y) in LITERALS else promoted([x, y])[0])
     if type(y) not in (int, float) or type(x) in LITERALS:
@@ -185,7 +184,7 @@ def divmod_(x: Any, y: Any) -> tuple[Any, Any]:
 
 @ufunc("modf")
 def modf(x: Any) -> tuple[Any, Any]:
-    """The fractional and the whole part, as floats."""
+    """Split into the fractional and the whole part, as floats."""
     return number_parts.modf(to_inexact(x))  # type: ignore[no-any-return]
 
 
@@ -214,10 +213,10 @@ def logaddexp2(x: Any, y: Any) -> Any:
 
 
 def _inexact(ufunc: np.ufunc, *xs: Any) -> list[Any]:
-    """The operands of a universal function in the dtypes that it computes in; literals as they are."""
-    given = operands(*xs)
-    loop = ufunc.resolve_dtypes((*map(weak_dtype, given), None))
-    return [x if is_literal(x) else to_dtype(x, dtype) for x, dtype in zip(given, loop)]
+    """Convert the operands of a ufunc to the dtypes in which it computes; literals stay literals."""
+    args = operands(*xs)
+    loop = ufunc.resolve_dtypes((*map(weak_dtype, args), None))
+    return [x if is_literal(x) else to_dtype(x, dtype) for x, dtype in zip(args, loop)]
 
 
 def _logaddexp2(x: Any, y: Any) -> Any:
@@ -226,7 +225,7 @@ def _logaddexp2(x: Any, y: Any) -> Any:
 
 @ufunc("matmul")
 def matmul(x: Any, y: Any, dtype: Any = None) -> Any:
-    """The matrix product."""
+    """Compute the matrix product."""
     x, y = arrays(x, y)
     return matmul_any(to_dtype(x, dtype), to_dtype(y, dtype))
 
@@ -241,13 +240,13 @@ def _ignoring_nan(op: Callable[..., Any], x: Any, y: Any) -> Any:
 
 @ufunc("fmax")
 def fmax(x: Any, y: Any) -> Any:
-    """The larger, or the one that is not nan."""
+    """Return the larger, or the one that is not nan."""
     return _ignoring_nan(maximum, x, y)
 
 
 @ufunc("fmin")
 def fmin(x: Any, y: Any) -> Any:
-    """The smaller, or the one that is not nan."""
+    """Return the smaller, or the one that is not nan."""
     return _ignoring_nan(minimum, x, y)
 
 

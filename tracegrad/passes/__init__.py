@@ -1,6 +1,6 @@
-"""Passes: functions from graph to graph that keep what the graph computes.
+"""Optimize graphs: the pass pipeline, in which every pass keeps the meaning of a graph.
 
-`PIPELINE` is the order they run in, with a reason each; `optimize` runs it.
+`PIPELINE` is the order of the passes, with a reason for each; `optimize` runs it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tracegrad.passes.algebra.decompose import decompose
 from tracegrad.passes.dtypes.legalize import without_complex, without_half
 from tracegrad.passes.linalg.share_factorizations import factor_once
 from tracegrad.passes.linalg.small_matmul import Thresholds, unroll_small_contractions
-from tracegrad.passes.loops.batch_matmuls import join_products_of_turns
+from tracegrad.passes.loops.batch_matmuls import join_products_of_iterations
 from tracegrad.passes.loops.eliminate_residuals import read_what_is_left
 from tracegrad.passes.loops.fuse_segments import join_segments
 from tracegrad.passes.loops.fusion import share_loops
@@ -22,7 +22,7 @@ from tracegrad.passes.simplify.simplify import simplify
 from tracegrad.settings import settings
 
 __all__ = [
-    "PIPELINE", "Thresholds", "decompose", "factor_once", "join_products_of_turns", "join_segments", "optimize",
+    "PIPELINE", "Thresholds", "decompose", "factor_once", "join_products_of_iterations", "join_segments", "optimize",
     "read_what_is_left", "run_in_blocks", "simplify", "unroll_small_contractions", "without_complex",
     "without_half",
 ]  # fmt: skip
@@ -33,7 +33,10 @@ PIPELINE: tuple[tuple[Pass, str], ...] = (
     (join_segments, "first, while the turns of a loop and of its segments have one form"),
     (decompose, "composite ops hide the work that fusion and the rules act on"),
     (unroll_small_contractions, "what it emits is redundant in shape, so it goes before the simplifier"),
-    (join_products_of_turns, "behind it, for what it leaves is BLAS's, while sums of cotangents are known as such"),
+    (
+        join_products_of_iterations,
+        "behind it, for what it leaves is BLAS's, while sums of cotangents are known as such",
+    ),
     (simplify, "what it leaves is the normal form that the scheduler and the cache key read"),
     (factor_once, "behind it, when it is known which systems are triangular"),
     (share_loops, "last, for what it compares has one form by then; it simplifies again what it joins"),
@@ -58,7 +61,7 @@ def optimize(graph: Graph, verify: bool = False, record: list[tuple[str, Graph]]
       return %2
     }
     >>> [name for name, _ in stages][:5]
-    ['join_segments', 'decompose', 'unroll_small_contractions', 'join_products_of_turns', 'simplify']
+    ['join_segments', 'decompose', 'unroll_small_contractions', 'join_products_of_iterations', 'simplify']
     """
     checked: Graph | None = None
     for run, _reason in PIPELINE:

@@ -1,8 +1,8 @@
-"""What a call of a traced function takes its time for: what `f.profile(*args)` gives.
+"""Profile of a call of a traced function, `f.profile(*args)`: the time of each step of the program.
 
-The compiled program is run again and again with a clock between its steps (`tracegrad.runtime.diagnostics.step_timer`);
-what these read, write and compute is counted (`tracegrad.codegen.plan.work_estimate`), and compared with what the
-machine can do (`tracegrad.runtime.diagnostics.machine_peaks`). The numbers of the steps are those of `explain`.
+The compiled program runs repeatedly with a clock between its steps (`tracegrad.runtime.diagnostics.step_timer`). The
+bytes and operations of the steps are counted (`tracegrad.codegen.plan.work_estimate`), and compared with the peaks of
+the machine (`tracegrad.runtime.diagnostics.machine_peaks`). Steps have the numbers of `explain`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ MOST_NAMES = 3  # of ops that a step is called by
 
 @record(frozen=True)
 class Step:
-    """A part of a program that is measured as one: a kernel, a product, a call of NumPy, a loop.
+    """Part of a program that is measured as one: a kernel, a matrix product, a NumPy call, a loop.
 
-    `numbers` are those of `explain`; `seconds` is the median for one call of the function, `share` its part of all
-    steps. `bytes` are read or written, each place of memory once; `flops` are operations of floating-point arithmetic,
-    about 20 for an elementary function, None where nobody can know. `lines` are the user's, "file:line", in order;
-    `turns` is how often a loop runs its body, None for what is no loop, or one that asks each time.
+    `numbers` are the step numbers of `explain`. `seconds` is the median for one call of the function, `share` the part
+    of the time of all steps. `bytes` are read or written, each address once. `flops` are floating-point operations,
+    about 20 for an elementary function, None if unknown. `lines` are the user's, "file:line", in order. `turns` is the
+    number of iterations of a loop, None for other steps, and for loops with a condition.
     """
 
     numbers: tuple[int, ...]
@@ -49,7 +49,7 @@ class Step:
     bytes: int
     flops: int | None
     dtype: str  # of its arithmetic, "f64" or "f32"
-    turns: int | None
+    iterations: int | None
     machine: Machine
 
     @property
@@ -59,7 +59,7 @@ class Step:
 
     @property
     def of_bandwidth(self) -> float:
-        """The share of what memory can do; more than 1 means that it was in a cache."""
+        """Return the share of the memory bandwidth; more than 1 means that the data were in a cache."""
         return self.bandwidth / self.machine.bandwidth
 
     @property
@@ -69,15 +69,15 @@ class Step:
 
     @property
     def of_peak(self) -> float | None:
-        """The share of what a large matrix product computes in a second."""
+        """Return the share of the speed of a large matrix product."""
         return None if self.speed is None else self.speed / self.machine.peaks[self.dtype]
 
 
 @record(frozen=True)
 class Profile:
-    """The steps of a call, in the order in which they run; print it, sort them, or look at it in a notebook.
+    """Steps of a call, in the order in which they run; print it, sort them, or display it in a notebook.
 
-    `seconds` is what all steps take, `call_seconds` what the compiled program takes with its results and its entry:
+    `seconds` is the time of all steps, `call_seconds` the time of the compiled program with its results and its entry:
     medians of `runs`.
     """
 
@@ -105,7 +105,7 @@ class Profile:
 
 
 def profile(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], seconds: float = 0.5) -> Profile:
-    """The profile of a call of `fun`, which is traced and compiled if it has not been; see `Traced.profile`."""
+    """Profile a call of `fun`, which is traced and compiled if it has not been; see `Traced.profile`."""
     call = fun.binder.take_apart_fitting(args, kwargs)
     path, outputs, captured = fun.find_in_full(call)
     inputs = [*call.leaves, *captured]
@@ -123,22 +123,22 @@ def profile(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], seco
     return Profile(fun.name, where, tuple(steps), whole, timing.call, timing.runs, here)
 
 
-def _step(made: Plan, numbers: range, seconds: float, share: float, here: Machine) -> Step:
-    steps = [made.steps[i] for i in numbers]
-    work = work_together(made, numbers)
+def _step(plan: Plan, numbers: range, seconds: float, share: float, here: Machine) -> Step:
+    steps = [plan.steps[i] for i in numbers]
+    work = work_together(plan, numbers)
     loops = [step for step in steps if isinstance(step, Nested)]
-    turns = loops[0].length if len(loops) == 1 and isinstance(loops[0], Repeat) else None
+    iterations = loops[0].length if len(loops) == 1 and isinstance(loops[0], Repeat) else None
     return Step(
         numbers=tuple(numbers),
         kind=_kind(steps),
-        what=_what(made, steps),
-        lines=tuple(_lines(made, numbers)),
+        what=_what(plan, steps),
+        lines=tuple(_lines(plan, numbers)),
         seconds=seconds,
         share=share,
         bytes=work.bytes,
         flops=work.flops,
         dtype=work.dtype,
-        turns=turns,
+        iterations=iterations,
         machine=here,
     )
 
@@ -152,8 +152,8 @@ def _kind(steps: list[Any]) -> str:
     return next((kind for cls, kind in kinds if any(isinstance(step, cls) for step in steps)), "kernel")
 
 
-def _what(made: Plan, steps: list[Any]) -> str:
-    """What a step is, in a few words."""
+def _what(plan: Plan, steps: list[Any]) -> str:
+    """Describe a step in a few words."""
     if not steps:
         return "what has been assumed"
     nested = [step for step in steps if isinstance(step, Nested)]
@@ -161,14 +161,14 @@ def _what(made: Plan, steps: list[Any]) -> str:
     if nested:
         return " and ".join(map(_region_text, nested)) + beside
     if isinstance(steps[0], Matmul):
-        batch, m, n, k = (p.evaluate(made.arguments.sizes) for p in steps[0].sizes)
+        batch, m, n, k = (p.evaluate(plan.arguments.sizes) for p in steps[0].sizes)
         return ("" if batch == 1 else f"{batch} times ") + f"{m} x {k} x {n}"
     if isinstance(steps[0], Call):
         return steps[0].node.name
     names = dict.fromkeys(root.name for step in steps for root in getattr(step, "roots", ()))
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     loops = [loop for step in steps[:1] if isinstance(step, Launch) for loop in step.kernel.loops]
-    sizes = [loop.extent.evaluate(made.arguments.sizes) for loop in loops]
+    sizes = [loop.extent.evaluate(plan.arguments.sizes) for loop in loops]
     return ", ".join(list(names)[:MOST_NAMES]) + more + (f" over {' x '.join(map(str, sizes))}" if sizes else "")
 
 
@@ -178,11 +178,11 @@ def _region_text(step: Nested) -> str:
     return "turns while it is asked for" if isinstance(step, While) else step.node.name
 
 
-def _lines(made: Plan, numbers: range) -> Iterator[str]:
-    """The user's lines that the steps compute, files in order of first use."""
-    nodes = [node for i in numbers for node in _computed(made, i)]
-    found = {node.location for node in nodes if node.location}
-    return iter(sorted(found, key=_place))
+def _lines(plan: Plan, numbers: range) -> Iterator[str]:
+    """Return the user's lines that the steps compute, files in order of first use."""
+    nodes = [node for i in numbers for node in _computed(plan, i)]
+    results = {node.location for node in nodes if node.location}
+    return iter(sorted(results, key=_place))
 
 
 def _place(location: str) -> tuple[str, int]:
@@ -190,10 +190,10 @@ def _place(location: str) -> tuple[str, int]:
     return file, int(line) if line.isdigit() else 0
 
 
-def _computed(made: Plan, i: int) -> Iterator[Node]:
-    """The nodes that step `i` computes: what it stores, what is computed on the way, and what its regions do."""
-    stored = made.schedule.storage.stored
-    stack, seen = list(made.schedule.steps[i].roots), set[Node]()
+def _computed(plan: Plan, i: int) -> Iterator[Node]:
+    """Return the nodes that step `i` computes: stored ones, intermediate ones, and those of its regions."""
+    stored = plan.schedule.storage.stored
+    stack, seen = list(plan.schedule.steps[i].roots), set[Node]()
     while stack:
         node = stack.pop()
         if node in seen:

@@ -1,4 +1,4 @@
-"""A profile as a picture: a bar for each step, as long as it takes, with what it is and how near to the machine."""
+"""Profile as an SVG bar chart: a bar for each step with its time, its kind, and its share of the machine's peak."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLASSES = {
 
 
 def bars(profile: Any) -> str:
-    """The text of the SVG."""
+    """Return the text of the SVG."""
     steps = sorted(profile.steps, key=lambda step: -step.seconds)
     shown = steps[:MOST_BARS]
     labels = [f"{step.kind} {step.what}" for step in shown]
@@ -67,5 +67,5 @@ def _note(step: Any) -> str:
 
 def _hint(step: Any) -> str:
     flops = "unknown" if step.flops is None else amount(step.flops)
-    turns = [f"{step.turns} turns of {duration(step.seconds / step.turns)}"] if step.turns else []
-    return "\n".join([step.what, *turns, f"{amount(step.bytes, 'B')}, flops: {flops}", *step.lines])
+    iterations = [f"{step.iterations} turns of {duration(step.seconds / step.iterations)}"] if step.iterations else []
+    return "\n".join([step.what, *iterations, f"{amount(step.bytes, 'B')}, flops: {flops}", *step.lines])

@@ -1,4 +1,4 @@
-"""A profile as text: a table with a row for each step, those that take longest first."""
+"""Profile as a text table: a row for each step, the slowest first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LEFT = {9, 10, 11}  # columns of text
 
 
 def lines_of(profile: Any) -> Iterator[str]:
-    """The lines of the text."""
+    """Return the lines of the text."""
     here = profile.machine
     count, threads = len(profile.steps), f"{here.threads} thread{'s' * (here.threads > 1)}"
     yield f"{profile.name} ({profile.where})" if profile.where else profile.name
@@ -41,7 +41,7 @@ def _row(step: Any) -> tuple[str, ...]:
     flops, speed, of_peak = "", "", ""
     if step.flops is not None:
         flops, speed, of_peak = amount(step.flops), f"{step.speed / 1e9:.1f}", percent(step.of_peak)
-    each = f", {duration(step.seconds / step.turns)} each" if step.turns else ""
+    each = f", {duration(step.seconds / step.iterations)} each" if step.iterations else ""
     return (
         (str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}") if numbers else "",
         duration(step.seconds), percent(step.share), amount(step.bytes, "B"),

@@ -1,7 +1,8 @@
-"""Rolling: the turns of a loop that were recorded one by one become a `scan`.
+"""Reroll loops: replace iterations that were recorded one by one by a `scan` (loop rerolling).
 
-It happens before the sweep, so that everything after tracing costs one turn. It does not matter how the loop was
-written: what is compared is what the turns did. Inner loops come first, for their turns are shorter.
+Rerolling precedes differentiation, so everything after tracing costs one iteration. It compares the recorded nodes of
+the iterations, so it does not depend on how the loop was written. Inner loops come first, because their bodies are
+shorter.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from tracegrad.ir import Node
 from tracegrad.ops.linalg.contraction import matmul
-from tracegrad.reroll.thresholds import FEWEST_NODES, FEWEST_TURNS
+from tracegrad.reroll.thresholds import FEWEST_ITERATIONS, FEWEST_NODES
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.loops.control_flow import within_loop
 
@@ -20,10 +21,10 @@ __all__ = ["find_circles", "roll"]
 
 
 def roll(builder: TraceBuilder, wanted: Sequence[Node], start: int) -> dict[Node, Node]:
-    """What stands for those of the nodes `wanted` that change when loops are rolled, among the nodes of the trace from
-    number `start` on."""
+    """Reroll the loops among the nodes of the trace from number `start` on. Returns the replacements of changed nodes
+    of `wanted`."""
     nodes = builder.nodes[start:]
-    if (len(nodes) < FEWEST_NODES and _products(nodes) < FEWEST_TURNS) or not _repeats(nodes):
+    if (len(nodes) < FEWEST_NODES and _products(nodes) < FEWEST_ITERATIONS) or not _repeats(nodes):
         return {}
     from tracegrad.reroll.offset_slices import remembered
     from tracegrad.reroll.reroller import Roller
@@ -33,24 +34,24 @@ def roll(builder: TraceBuilder, wanted: Sequence[Node], start: int) -> dict[Node
 
 
 def _products(nodes: Sequence[Node]) -> int:
-    """How many products of matrices there are, which may be the terms of a convolution."""
+    """The number of matrix products, which may be terms of a convolution."""
     return [x.op for x in nodes].count(matmul)
 
 
 def _repeats(nodes: Sequence[Node]) -> bool:
-    """Whether some line has done the same as often as the fewest turns do."""
+    """Whether some line has applied the same op at least as often as the minimal trip count."""
     often: Counter[Any] = Counter()
     for x in nodes:
         at = x.op, x.location
         often[at] += 1
-        if often[at] >= FEWEST_TURNS:
+        if often[at] >= FEWEST_ITERATIONS:
             return True
     return False
 
 
 def find_circles(builder: TraceBuilder, within: bool = False) -> Any:
-    """What makes loops of circles while they are recorded; None if traced code asks for a truth where there is none,
-    and is not known to be `within` one."""
+    """The online loop detector of a trace, made if traced code evaluates a condition inside a loop, or is known to be
+    `within` one; else None."""
     if builder.circles is None and (within or within_loop()):
         from tracegrad.reroll.online.loop_closing import Circles
 

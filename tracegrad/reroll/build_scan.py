@@ -1,4 +1,4 @@
-"""From the turns of a loop to a `scan`: its carries, the arrays it takes rows of, its constants, and its body."""
+"""Build a `scan` from the iterations of a loop: its carries, scanned arrays, constants, and body."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tracegrad.ir.interpreter import applied
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_slice
 from tracegrad.ops.shape.fill import arange
 from tracegrad.ops.shape.linear import broadcast_to, fresh, full, reshape, slice, zeros_like
-from tracegrad.reroll.iterations import Before, Each, Inside, Origin, Same, Turns
+from tracegrad.reroll.iterations import Before, Each, Inside, Iterations, Origin, Same
 from tracegrad.reroll.offset_slices import Window, read_again, window_of
 from tracegrad.reroll.stack_values import pieces, rows_of
 from tracegrad.trace.builder.builder import TraceBuilder
@@ -26,27 +26,27 @@ __all__ = ["Uses", "scanned"]
 Uses = dict[int, set[int]]
 
 
-def scanned(builder: TraceBuilder, turns: Turns, used: Uses) -> dict[Node, Node] | str:
-    """What stands for the nodes of the turns that are `used` later: for each place, of which turns; or why there is no
-    such scan."""
-    if any(turns.nodes[place].several for place in used):
+def scanned(builder: TraceBuilder, iterations: Iterations, used: Uses) -> dict[Node, Node] | str:
+    """Replace iterations by a scan. Returns the replacements of the nodes that are `used` later, by position and
+    iteration; or the reason why there is no such scan."""
+    if any(iterations.nodes[place].several for place in used):
         return "several results of one node are used together"
-    made = _Scan(builder, turns)
-    return made.why or made.run(used)
+    result = _Scan(builder, iterations)
+    return result.why or result.run(used)
 
 
 _NUMBER = Aval((), np.dtype(np.int64))
 
 
 class _Carry(NamedTuple):
-    """The value that a chain of carries had so many turns ago."""
+    """Origin of an operand: the value of a chain of carries, `distance` iterations ago."""
 
     chain: int
     distance: int
 
 
 class _Row(NamedTuple):
-    """The row of an array that the scan takes apart, in this shape."""
+    """Origin of an operand: the row of a scanned array, in this shape."""
 
     number: int
     shape: tuple[int, ...]
@@ -61,8 +61,8 @@ _Source = _Carry | _Row | _Const | Inside | Same
 
 
 class _Scan:
-    def __init__(self, builder: TraceBuilder, turns: Turns):
-        self.builder, self.turns = builder, turns
+    def __init__(self, builder: TraceBuilder, iterations: Iterations):
+        self.builder, self.iterations = builder, iterations
         self.carries: list[_Carry] = []
         self.chains: list[tuple[int, dict[int, Any]]] = []  # the place, and the value before the loop, by distance
         self.rows: list[Any] = []
@@ -72,12 +72,13 @@ class _Scan:
         self.taken: dict[int, int] = {}  # the places whose values are rows of an array
         self.operands: dict[int, list[_Source]] = {}
         self.starts: dict[int, list[_Source]] = {}  # of windows that are at a place of their own in each turn
-        self.why = next((why for k in range(turns.period) if (why := self._place(k))), "")
+        self.why = next((why for k in range(iterations.period) if (why := self._place(k))), "")
 
     # -- what the scan gets ------------------------------------------------------------------------
     def _place(self, place: int) -> str:
-        """Find what the node at this place reads; if no body of a scan can read it, why."""
-        nodes, origins = self.turns.of(place), self.turns.origins[place]
+        """Find the origins of the operands of the node at this position. Returns the reason if a scan body cannot read
+        one."""
+        nodes, origins = self.iterations.of(place), self.iterations.origins[place]
         window = window_of(nodes[-1])
         if window is None:
             first = nodes[0].params
@@ -99,7 +100,7 @@ class _Scan:
         return ""
 
     def _source(self, origin: Origin, kind: Aval) -> _Source:
-        """Where the body finds what comes from there. A literal would be of this shape and dtype."""
+        """The origin in the body of this operand. A literal would have this shape and dtype."""
         if isinstance(origin, Before):
             return _Carry(self._chain(origin.place, _by_distance(origin)), origin.distance)
         if isinstance(origin, Each):
@@ -114,14 +115,14 @@ class _Scan:
         return origin
 
     def _number(self, origin: Origin) -> _Source:
-        """Where the body finds a place: as an operand too if all turns have the same, since another loop around this
-        one may vary it."""
+        """The origin in the body of a start index. A common one of all iterations is an operand too, because an outer
+        loop may vary it."""
         if isinstance(origin, Same):
             origin = Same(self.builder.lift(np.int64(origin.value)).node)
         return self._source(origin, _NUMBER)
 
     def _chain(self, place: int, values: dict[int, Any]) -> int:
-        """The carries of the value at this place, which had these values before the first turn."""
+        """The carries of the value at this position, with these initial values."""
         alike = [
             number for number, (at, known) in enumerate(self.chains)
             if at == place and all(known.get(m, x) is x for m, x in values.items())
@@ -148,7 +149,7 @@ class _Scan:
 
     # -- the scan ----------------------------------------------------------------------------------
     def run(self, used: Uses) -> dict[Node, Node]:
-        count = self.turns.count
+        count = self.iterations.count
         stacked, last = [], {}
         for place, which in used.items():
             if place in self.taken:
@@ -163,34 +164,34 @@ class _Scan:
         inits = [self._initial(*carry) for carry in self.carries]
         operands = [*inits, *self.rows, *map(value, self.consts)]
         avals = [x.aval for x in inits] + [Aval(x.shape[1:], x.dtype) for x in self.rows]
-        body = build(lambda *args: self._turn(args, stacked), [*avals, *(x.aval for x in self.consts)])
+        body = build(lambda *args: self._iteration(args, stacked), [*avals, *(x.aval for x in self.consts)])
         operands, body, _ = read_before(operands, body, len(inits), len(self.rows))
         results = scan(*operands, body=body, carries=len(inits), xs=len(self.rows), length=count, reverse=False)
         ys = dict(zip(stacked, results[len(inits) :]))
-        found: dict[Node, Node] = {}
+        table: dict[Node, Node] = {}
         for place, reach in last.items():
-            nodes = self.turns.of(place)
+            nodes = self.iterations.of(place)
             for k in sorted(used[place]):
                 if place not in ys:
                     new = results[self.carries.index(_Carry(reach[count - k], count - k))]
                 else:
                     new = _row_number(ys[place], k)
-                found[nodes[k]] = new.node
-        return found
+                table[nodes[k]] = new.node
+        return table
 
     def _initial(self, chain: int, distance: int) -> Any:
         place, known = self.chains[chain]
         node = known[distance]
-        return zeros_like(self.turns.nodes[place]) if node is None else self.builder.value(node)
+        return zeros_like(self.iterations.nodes[place]) if node is None else self.builder.value(node)
 
-    def _turn(self, args: Sequence[Any], stacked: Sequence[int]) -> list[Any]:
+    def _iteration(self, args: Sequence[Any], stacked: Sequence[int]) -> list[Any]:
         first, second = len(self.carries), len(self.carries) + len(self.rows)
         carries, rows, consts = args[:first], args[first:second], args[second:]
         inside: Any = recorder()
         env: dict[int, Any] = {place: rows[number] for place, number in self.taken.items()}
-        period = self.turns.period
+        period = self.iterations.period
         # The last turn stands for all: the first may have come by its values in another way.
-        nodes = self.turns.nodes[-period:]
+        nodes = self.iterations.nodes[-period:]
 
         def found(source: _Source) -> Any:
             match source:
@@ -207,29 +208,29 @@ class _Scan:
         for place, node in enumerate(nodes):
             if place in self.taken:
                 continue
-            given = tuple(map(found, self.operands[place]))
+            inputs = tuple(map(found, self.operands[place]))
             window = window_of(node)
             if window is not None:
                 inside.location = node.location
                 starts = self.starts.get(place)
-                env[place] = read_again(window, given, None if starts is None else list(map(found, starts)))
+                env[place] = read_again(window, inputs, None if starts is None else list(map(found, starts)))
             elif node.picks is not None:
-                env[place] = given[0][node.picks]
+                env[place] = inputs[0][node.picks]
             else:
-                env[place] = applied(node, given, dict(node.params), inside)
+                env[place] = applied(node, inputs, dict(node.params), inside)
         before = dict(zip(self.carries, carries))
         new = [env[self.chains[n][0]] if m == 1 else before[_Carry(n, m - 1)] for n, m in self.carries]
         return [*new, *(env[place] for place in stacked)]
 
 
 def _by_distance(origin: Before) -> dict[int, Node]:
-    """What the value had been so many turns before the first one."""
+    """The value so many iterations before the first one."""
     return {origin.distance - k: x for k, x in enumerate(origin.first)}
 
 
 def _partner(node: Node, window: Window | None) -> Aval:
-    """The shape and dtype that a literal among the operands takes: those of another operand, or of a window; a place
-    in an array is a number."""
+    """The shape and dtype that a literal operand takes: of another operand, or of a window; a start index is a
+    scalar."""
     if window is not None:
         return Aval(window.sizes, window.array.aval.dtype)
     if node.op is dynamic_slice or node.op is dynamic_update_slice:
@@ -240,14 +241,14 @@ def _partner(node: Node, window: Window | None) -> Aval:
 
 
 def _literal(x: Any) -> Any:
-    """A literal, or the number that all elements of a value are; None for other values."""
+    """The literal, or the value of a fill; None for other values."""
     if is_literal(x):
         return x
     return dict(x.params)["value"] if x.op is full else None
 
 
 def _numbers(builder: TraceBuilder, given: Sequence[Any], dtype: np.dtype[Any]) -> Any:
-    """The literals of all turns as an array."""
+    """The literals of all iterations as an array."""
     values = np.asarray(given).astype(dtype)
     start, step, length = given[0], given[1] - given[0], len(given)
     if values.dtype.kind != "b" and np.array_equal(values, (start + step * np.arange(length)).astype(dtype)):

@@ -1,9 +1,9 @@
-"""Sums of products of windows, as convolutions are written: one product of all windows and all weights.
+"""Recognize convolutions written as sums of window products, and compute each as one product.
 
     sum(x[:, i : i + h, j : j + w] @ weights[i, j] for i in range(m) for j in range(n))
 
-adds up products that are too small for BLAS, and copies a window for each of them. With the windows side by side it is
-one product, and so is either derivative. Sums round differently then, as those of a product do anyway.
+adds products that are too small for BLAS, and copies a window for each. With the windows concatenated (im2col) it is
+one product, and so is each derivative. The sums then round differently, as the sums of any product may.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tracegrad.ops.linalg.contraction import matmul
 from tracegrad.ops.nn.im2col import patches
 from tracegrad.ops.shape.linear import concatenate, reshape, slice
 from tracegrad.reroll.offset_slices import Window, operands_of_all, window_of
-from tracegrad.reroll.thresholds import FEWEST_TURNS
+from tracegrad.reroll.thresholds import FEWEST_ITERATIONS
 
 __all__ = ["Moved", "sums_of_windows"]
 
@@ -31,7 +31,7 @@ Moved = Callable[[Node], Any]  # what a node has become, as a value
 
 
 class _Term(NamedTuple):
-    """A product of a window and a matrix."""
+    """A term: the product of a window and a matrix."""
 
     window: Window
     weights: Node
@@ -39,23 +39,23 @@ class _Term(NamedTuple):
 
 
 def sums_of_windows(nodes: Sequence[Node]) -> Mapping[Node, Callable[[Moved], Node]]:
-    """The sums among `nodes` that are convolutions, each with what writes it as one product."""
+    """The convolutions among the sums in `nodes`, each with a function that writes it as one product."""
     ops = [x.op for x in nodes]
-    if ops.count(matmul) < FEWEST_TURNS or slice not in ops:
+    if ops.count(matmul) < FEWEST_ITERATIONS or slice not in ops:
         return {}
     readers = Counter([x for operands in operands_of_all(nodes) for x in operands])
-    found, seen = {}, set[Node]()
+    result, seen = {}, set[Node]()
     for node in reversed(nodes):
         if node.op is add and node not in seen:
             terms = _terms(node, readers, seen)
-            grid = _Grid.of(terms) if len(terms) >= FEWEST_TURNS else None
+            grid = _Grid.of(terms) if len(terms) >= FEWEST_ITERATIONS else None
             if grid is not None:
-                found[node] = grid.written
-    return found
+                result[node] = grid.written
+    return result
 
 
 def _terms(node: Node, readers: Mapping[Node, int], seen: set[Node]) -> list[_Term]:
-    """What is added up, if all of it is products of windows; else nothing. The sums are `seen` then."""
+    """The terms of a sum if all are products of windows; else empty. The partial sums become `seen`."""
     terms: list[_Term] = []
     while node.op is add and not is_literal(node.inputs[1]):
         seen.add(node)
@@ -72,10 +72,10 @@ def _terms(node: Node, readers: Mapping[Node, int], seen: set[Node]) -> list[_Te
 
 
 def _term(node: Node) -> _Term | None:
-    made = _below(node)
-    if made.op is not matmul or len(made.operands) < 2:
+    result = _below(node)
+    if result.op is not matmul or len(result.operands) < 2:
         return None
-    x, weights = made.operands
+    x, weights = result.operands
     window = window_of(_below(x))
     if window is None or window.mask is not None or len(weights.aval.shape) != 2:
         return None
@@ -85,14 +85,14 @@ def _term(node: Node) -> _Term | None:
 
 
 def _below(node: Node) -> Node:
-    """What a node is a reshape of."""
+    """The value that a node is a reshape of."""
     while node.op is reshape:
         node = node.operands[0]
     return node
 
 
 class _Grid(NamedTuple):
-    """Terms whose windows begin at the places of a grid, in its order."""
+    """Terms whose windows start at the points of a grid, in grid order."""
 
     terms: list[_Term]
     start: tuple[int, ...]
@@ -121,16 +121,16 @@ class _Grid(NamedTuple):
         window, weights = self.terms[0].window, self.terms[0].weights
         *counts, channels = window.sizes
         *taps, _ = self.taps
-        found = patches(
+        result = patches(
             moved(window.array), counts=(*counts, 1), sizes=(*taps, channels), start=self.start,
             step=(*window.step[:-1], 1), gap=(*self.gap[:-1], window.step[-1]),
         )  # fmt: skip
-        together = reshape(found, shape=(math.prod(counts), len(self.terms) * channels))
+        together = reshape(result, shape=(math.prod(counts), len(self.terms) * channels))
         total = matmul(together, self._weights(moved, weights.aval.shape[-1]))
         return reshape(total, shape=self.terms[0].shape).node  # type: ignore[no-any-return]
 
     def _weights(self, moved: Moved, columns: int) -> Any:
-        """All matrices, one below the other: as they lie, if they lie so."""
+        """All matrices stacked along rows, as a slice if they are adjacent in one array."""
         windows = [window_of(_below(term.weights)) for term in self.terms]
         if all(w is not None and w.mask is None for w in windows) and len({w.array for w in windows if w}) == 1:
             starts = [w.starts for w in windows if w]

@@ -1,4 +1,4 @@
-"""Where a sequence of tokens repeats itself: the candidates for loops, whatever the source looked like."""
+"""Find repeated subsequences in a token sequence: the candidates for loops."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _MOST_PERIODS = 200
 
 
 class Run(NamedTuple):
-    """A part of the sequence in which each token equals the one `period` after it."""
+    """A maximal run: a part of the sequence in which each token equals the token `period` later."""
 
     start: int
     period: int
     length: int
 
     @property
-    def turns(self) -> int:
+    def iterations(self) -> int:
         return self.length // self.period
 
 
 def runs(tokens: Sequence[int], least: int) -> Iterator[Run]:
-    """The maximal runs of at least `least` turns, those of short periods first.
+    """The maximal runs of at least `least` iterations, short periods first.
 
     >>> list(runs([7, 1, 2, 1, 2, 1, 2, 9], 3))
     [Run(start=1, period=2, length=6)]
@@ -47,7 +47,7 @@ def runs(tokens: Sequence[int], least: int) -> Iterator[Run]:
 
 
 def _may_repeat(tokens: Sequence[int], least: int) -> bool:
-    """Whether there is a part of the sequence in which each token of it is found so often, as in all runs.
+    """Whether some part of the sequence contains each of its tokens often enough for a run.
 
     A token that a part has less often is in no run of that part, which is cut there.
 
@@ -73,8 +73,8 @@ def _may_repeat(tokens: Sequence[int], least: int) -> bool:
 
 
 def _periods(codes: np.ndarray[tuple[int], np.dtype[np.int64]], least: int) -> list[int]:
-    """The distances, in ascending order, from one occurrence of a context to the next that are found often enough."""
-    found: set[int] = set()
+    """The frequent distances between successive occurrences of a context, in ascending order."""
+    results: set[int] = set()
     context = _scattered(codes)
     for length in _CONTEXTS:
         if length > 1:
@@ -88,11 +88,11 @@ def _periods(codes: np.ndarray[tuple[int], np.dtype[np.int64]], least: int) -> l
         distances, counts = np.unique(np.diff(order)[ordered[1:] == ordered[:-1]], return_counts=True)
         enough = counts >= least - 1
         frequent = np.argsort(-counts[enough], kind="stable")[:_MOST_PERIODS]
-        found.update(distances[enough][frequent].tolist())
-    return sorted(found)
+        results.update(distances[enough][frequent].tolist())
+    return sorted(results)
 
 
 def _scattered(codes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Another number for each number, as good as drawn: multiplied by an odd one, and its halves mixed."""
+    """Pseudorandom hashes of numbers: multiplied by an odd number, with their halves mixed."""
     mixed = (codes.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     return mixed ^ (mixed >> np.uint64(29))

@@ -1,4 +1,4 @@
-"""What is known of the integers of a turn, whichever turn it is: between which numbers they lie."""
+"""Analyze intervals of the integers of an iteration (interval analysis)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ Interval = tuple[int, int]
 
 
 def is_sure(question: Node, changing: Collection[Node], bounds: Mapping[Node, Interval]) -> bool:
-    """Whether the answer to a question is the same for all values of the nodes that are `changing` which lie within the
-    `bounds`.
+    """Whether a comparison has the same result for all values of the `changing` nodes within the `bounds`.
 
     >>> import numpy as np
     >>> from tracegrad.avals import Aval
@@ -39,20 +38,20 @@ def _interval(x: Any, changing: Collection[Node], bounds: Mapping[Node, Interval
     known = bounds.get(x)
     if x in changing or x.op is None or x.several or x.aval.dtype.kind != "i":
         return known
-    found = None
+    results = None
     if x.op is full:
         value = dict(x.params)["value"]
-        found = int(value), int(value)
+        results = int(value), int(value)
     elif x.op in (fresh, reshape):
-        found = _interval(x.inputs[0], changing, bounds)
+        results = _interval(x.inputs[0], changing, bounds)
     elif x.op in _ARITHMETIC:
         left, right = [_interval(y, changing, bounds) for y in x.inputs]
         if left is not None and right is not None:
             ends = [_ARITHMETIC[x.op](a, b) for a in left for b in right]
-            found = min(ends), max(ends)
-    if found is None or known is None:
-        return found or known
-    return max(found[0], known[0]), min(found[1], known[1])
+            results = min(ends), max(ends)
+    if results is None or known is None:
+        return results or known
+    return max(results[0], known[0]), min(results[1], known[1])
 
 
 def _apart(x: Interval, y: Interval) -> bool:

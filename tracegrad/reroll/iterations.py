@@ -1,7 +1,7 @@
-"""What the turns of a loop do: the nodes of one turn, and for each operand where it comes from.
+"""Model the iterations of a loop: the nodes of one iteration, and the origin of each operand.
 
-An operand of the turns is the same place inside of each turn; a value of a turn before, at a fixed place and distance;
-the same value, or literal, from outside; or one of as many values as there are turns.
+The origin of an operand is a node of the same iteration; a node of an earlier iteration, at a fixed position and
+distance; one value or literal from outside; or one value from outside per iteration.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tracegrad.ir import Node
 from tracegrad.reroll.offset_slices import reads
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["Before", "Each", "Inside", "Same", "Turns", "turns_of"]
+__all__ = ["Before", "Each", "Inside", "Iterations", "Same", "iterations_of"]
 
 # How many turns back a turn may read.
 FARTHEST = 8
@@ -23,14 +23,15 @@ FARTHEST = 8
 
 @record(frozen=True, slots=True)
 class Inside:
-    """Node number `place` of the same turn."""
+    """Origin of an operand: node number `place` of the same iteration."""
 
     place: int
 
 
 @record(frozen=True, slots=True)
 class Before:
-    """Node number `place` of `distance` turns before; `first` has what the first `distance` turns read instead."""
+    """Origin of an operand: node number `place` of the iteration `distance` earlier; `first` has the values for the
+    first `distance` iterations."""
 
     place: int
     distance: int
@@ -39,14 +40,14 @@ class Before:
 
 @record(frozen=True, slots=True)
 class Same:
-    """A literal, or a value from outside."""
+    """Origin of an operand: one literal or outside value."""
 
     value: Any
 
 
 @record(frozen=True, slots=True)
 class Each:
-    """A literal, or a value from outside, for each turn."""
+    """Origin of an operand: a literal or outside value per iteration."""
 
     values: tuple[Any, ...]
 
@@ -55,8 +56,9 @@ Origin = Inside | Before | Same | Each
 
 
 @record(frozen=True, slots=True)
-class Turns:
-    """Nodes `start` to `stop` of a sequence, as turns of `period` nodes, and the origins of the operands of each."""
+class Iterations:
+    """Iterations: the nodes `start` to `stop` of a sequence, `period` nodes each, and the origins of the operands of
+    one iteration."""
 
     nodes: tuple[Node, ...]
     start: int
@@ -73,7 +75,8 @@ class Turns:
 
     @property
     def size(self) -> int:
-        """The number of nodes, those in regions as well, and those that take pieces of arrays for the turns."""
+        """The number of nodes of an iteration, including nodes in regions, and nodes that slice arrays per
+        iteration."""
         pieces = sum(isinstance(x, Each) for origins in self.origins for x in origins)
         regions = [region for node in self.nodes[: self.period] for region in node.regions]
         inner = sum(1 for region in regions for _ in region.everywhere())
@@ -81,11 +84,11 @@ class Turns:
 
     @property
     def is_uneven(self) -> bool:
-        """Whether the turns have arrays of other sizes."""
+        """Whether array sizes differ between iterations."""
         return any(len({x.aval for x in self.of(place)}) > 1 for place in range(self.period))
 
-    def with_elements(self, least: int) -> Turns | str:
-        """The last turns, at least so many, that have no empty arrays."""
+    def with_elements(self, least: int) -> Iterations | str:
+        """The last iterations without empty arrays, at least `least`."""
         empty = [k for k, x in enumerate(self.nodes) if not x.several and 0 in x.aval.shape]
         skipped = empty[-1] // self.period + 1 if empty else 0
         if not skipped:
@@ -94,12 +97,12 @@ class Turns:
             return "arrays without elements"
         return replace(self, nodes=self.nodes[skipped * self.period :], start=self.start + skipped * self.period)
 
-    def moved(self, new: Mapping[Node, Node]) -> Turns:
-        """The turns, with other values from outside."""
+    def moved(self, new: Mapping[Node, Node]) -> Iterations:
+        """The iterations with other outside values."""
         return replace(self, origins=tuple([tuple([_moved(x, new) for x in at]) for at in self.origins]))
 
     def of(self, place: int) -> tuple[Node, ...]:
-        """The node at this place of each turn."""
+        """The node at this position of each iteration."""
         return self.nodes[place :: self.period]
 
 
@@ -113,7 +116,7 @@ def _moved(origin: Origin, new: Mapping[Node, Node]) -> Origin:
     return origin
 
 
-def turns_of(
+def iterations_of(
     sequence: Sequence[Node],
     places: Mapping[Node, int],
     start: int,
@@ -121,31 +124,33 @@ def turns_of(
     count: int,
     least: int,
     loose: bool = False,
-) -> Turns | str:
-    """The last of `count` turns of `period` nodes from `start` on, at least `least`, that do the same: turns before
-    them that read other values are left out. If there are too few, why. `loose`: arrays may have other sizes."""
+) -> Iterations | str:
+    """The last of `count` iterations of `period` nodes from `start` on, at least `least`, that do the same; earlier
+    iterations that read other values are excluded. Returns the reason if there are too few. `loose`: array sizes may
+    differ."""
     why = ""
     while count >= least:
-        made: list[tuple[Origin, ...]] = []
+        outputs: list[tuple[Origin, ...]] = []
         for place in range(period):
             columns = zip(*[reads(sequence[start + k * period + place]) for k in range(count)])
-            found = [_origin(column, places, start, period, count, loose) for column in columns]
-            bad = [x for x in found if isinstance(x, int)]
+            results = [_origin(column, places, start, period, count, loose) for column in columns]
+            bad = [x for x in results if isinstance(x, int)]
             if bad:
                 first = max(bad) + 1
                 why = f"{sequence[start + place].name} does not read the same of the turn before in each"
                 start, count = start + first * period, count - first
                 break
-            made.append(tuple(found))  # type: ignore[arg-type]
+            outputs.append(tuple(results))  # type: ignore[arg-type]
         else:
-            return Turns(tuple(sequence[start : start + count * period]), start, period, tuple(made))
+            return Iterations(tuple(sequence[start : start + count * period]), start, period, tuple(outputs))
     return why
 
 
 def _origin(
     column: Sequence[Any], places: Mapping[Node, int], start: int, period: int, count: int, loose: bool
 ) -> Origin | int:
-    """Where an operand comes from that has these values turn by turn; or the last turn at which another one begins."""
+    """The origin of an operand with these values per iteration; or the last iteration at which another origin
+    begins."""
     last = column[-1]
     if type(last) in LITERALS:
         return Same(last) if all(repr(x) == repr(last) for x in column) else Each(tuple(column))

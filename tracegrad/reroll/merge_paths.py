@@ -1,7 +1,7 @@
-"""Several ways as one: what all of them do is done once, and a choice is left of what differs.
+"""Merge alternative paths: compute common code once and select the values that differ (if-conversion).
 
-`L[i, j] = sqrt(s)` on one way and `L[i, j] = s / L[j, j]` on the other is one element written, of two values chosen.
-So arrays that are updated on all ways are not chosen between, which would copy them.
+`L[i, j] = sqrt(s)` on one path and `L[i, j] = s / L[j, j]` on the other become one write of a selected value. An array
+that all paths update is therefore not selected, which would copy it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _SAME, _ALIKE, _OTHER = "same", "alike", "other"
 
 
 def merged(graphs: Sequence[Graph], args: Sequence[Any], number: Any) -> list[Any]:
-    """The outputs of the graph with this number, of these arguments. The graphs take and give the same."""
+    """The outputs of the graph selected by `number`, for these arguments. All graphs have the same signature."""
     return _Merged(graphs, args).outputs(number)
 
 
 class _Merged:
-    """The graphs from their outputs on: nodes that are the same, those alike of operands that differ, and those that
-    differ themselves."""
+    """The merge of graphs, computed from their outputs: groups of equal nodes, of alike nodes with different operands,
+    and of different nodes."""
 
     def __init__(self, graphs: Sequence[Graph], args: Sequence[Any]):
         self.graphs = graphs
@@ -47,7 +47,7 @@ class _Merged:
             self._classify(group)
 
     def _group(self, nodes: _Group) -> _Group:
-        """The group of nodes, one of each graph: that which is known, if they do the same."""
+        """The group of corresponding nodes, one per graph; the known group if all are equal."""
         if any(map(is_literal, nodes)):
             return nodes
         first, *others = [known[x] for known, x in zip(self.numbers, nodes)]
@@ -72,7 +72,7 @@ class _Merged:
                 self.kinds[group] = self._kind(group, below)
 
     def _operands(self, group: _Group) -> list[_Group]:
-        """The operands of nodes that do the same; of others, none."""
+        """The operand groups of nodes that apply the same op; empty for others."""
         first, *others = group
         if first.op is None or any(not _does_the_same(first, x) for x in others):
             return []
@@ -91,7 +91,7 @@ class _Merged:
 
     # -- what is computed --------------------------------------------------------------------------
     def _choose(self, number: Any) -> None:
-        """Compute by one choice what differs."""
+        """Compute all differing groups by one conditional."""
         chosen = [x for x in self._reached() if self.kinds[x] == _OTHER]
         if not chosen:
             return
@@ -128,19 +128,19 @@ class _Merged:
         return again(node, [x if is_literal(x) else self._value(shared[x]) for x in node.inputs])
 
     def _reached(self) -> list[_Group]:
-        """The groups that are computed for the outputs: through those that are alike."""
-        found, waiting = dict[_Group, None](), list(reversed(self.roots))
+        """The groups that the outputs depend on through alike groups."""
+        result, waiting = dict[_Group, None](), list(reversed(self.roots))
         while waiting:
             group = waiting.pop()
-            if group not in found:
-                found[group] = None
+            if group not in result:
+                result[group] = None
                 if self.kinds[group] == _ALIKE:
                     waiting += [x for x in self._operands(group) if x in self.kinds]
-        return list(found)
+        return list(result)
 
     def _cone(self, graph: Graph, wanted: Sequence[Node], shared: dict[Node, _Group]) -> tuple[list[Node], list[Node]]:
-        """The nodes of a graph that are computed for those wanted, and what these read that is the same in all, or a
-        window of that: what chooses is not given the array that it is in."""
+        """The nodes of a graph that the wanted nodes depend on, and the common values or windows that they read; the
+        conditional does not take the whole array of a window."""
         needed, border = set(wanted), []
         nodes = []
         for node in reversed(graph.nodes):
@@ -169,19 +169,19 @@ class _Merged:
 
 
 def _numbered(graph: Graph, numbers: dict[Any, int]) -> dict[Node, int]:
-    """A number for each node: the same for those that do the same, on other ways too."""
-    found: dict[Node, int] = {}
+    """Value numbers of nodes: equal nodes have the same number, across graphs too."""
+    table: dict[Node, int] = {}
     for place, x in enumerate(graph.inputs):
-        found[x] = numbers.setdefault(place, len(numbers))
+        table[x] = numbers.setdefault(place, len(numbers))
     for node in graph.nodes:
-        operands = tuple([("literal", repr(x)) if is_literal(x) else found[x] for x in node.inputs])
+        operands = tuple([("literal", repr(x)) if is_literal(x) else table[x] for x in node.inputs])
         key = (node.op, _meaning(node), node.picks, operands)
-        found[node] = numbers.setdefault(key, len(numbers))
-    return found
+        table[node] = numbers.setdefault(key, len(numbers))
+    return table
 
 
 def _meaning(node: Node) -> Any:
-    """The parameters, but for names of counters."""
+    """The parameters, without names of counters."""
     return () if node.op is fresh and node.aval.dtype.kind == "i" else node.params
 
 
@@ -197,12 +197,12 @@ def _literals(group: _Group) -> str:
 
 
 def _is_choice(group: _Group) -> bool:
-    """Whether a value can be chosen."""
+    """Whether a value can be selected."""
     return not group[0].several and all(isinstance(x, Node) and x.aval == group[0].aval for x in group)
 
 
 def again(node: Node, operands: Sequence[Any]) -> Any:
-    """What a node does, done to these operands by the graph that is being built."""
+    """Apply a node's op to other operands in the graph under construction."""
     if node.picks is not None:
         return operands[0][node.picks]
     return applied(node, tuple(operands), dict(node.params), recorder())

@@ -1,8 +1,8 @@
-"""Another order of what was recorded, in which the first turn of a loop is like the others.
+"""Reorder recorded nodes so that the first iteration of a loop looks like the others (normalization).
 
-A trace computes nothing twice: of what is the same in each turn, only the first has nodes. These are moved before it.
-And an update in place reads at once what the next turn needs, where the first turn reads it when it needs it. So parts
-of arrays are moved to where they are used.
+A trace computes nothing twice, so loop-invariant nodes appear only in the first iteration; they are moved before it. An
+in-place update reads at once what the next iteration needs, but the first iteration reads when it needs the value.
+Array slices are therefore moved to their first use.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from tracegrad.ir import Node
 from tracegrad.ops.shape.fill import arange
 from tracegrad.ops.shape.linear import slice
 from tracegrad.reroll.offset_slices import operands_of, operands_of_all
-from tracegrad.reroll.thresholds import FEWEST_TURNS
+from tracegrad.reroll.thresholds import FEWEST_ITERATIONS
 
 __all__ = ["fixed_first", "read_late"]
 
 
 def fixed_first(nodes: Sequence[Node], codes: Sequence[int]) -> list[Node]:
-    """The nodes in order, but first what turns share. `codes` are numbers for what the nodes do."""
+    """The nodes in order, with loop-invariant nodes moved to the front. `codes` are numbers of the nodes'
+    operations."""
     read = operands_of_all(nodes)
     readers = Counter([x for operands in read for x in operands])
-    often = {x for x, count in readers.items() if count >= FEWEST_TURNS and x.op is not None}
+    often = {x for x, count in readers.items() if count >= FEWEST_ITERATIONS and x.op is not None}
     fixed = {x for x in nodes if not x.inputs and (x.op is not arange or readers[x] > 1)}
     if often:
         fixed |= _constants(nodes, read) & often
-        alike = _in_each_turn(read, codes, often)
+        alike = _in_each_iteration(read, codes, often)
         fixed |= alike and alike & _early(nodes, read, codes)
     if not fixed:
         return list(nodes)
@@ -38,7 +39,7 @@ def fixed_first(nodes: Sequence[Node], codes: Sequence[int]) -> list[Node]:
 
 
 def _constants(nodes: Sequence[Node], read: Sequence[tuple[Node, ...]]) -> set[Node]:
-    """The nodes that nothing from outside has a part in."""
+    """The nodes that depend on no outside value."""
     constants: set[Node] = set()
     for node, operands in zip(nodes, read):
         for x in operands:
@@ -50,42 +51,46 @@ def _constants(nodes: Sequence[Node], read: Sequence[tuple[Node, ...]]) -> set[N
     return constants
 
 
-def _in_each_turn(read: Sequence[tuple[Node, ...]], codes: Sequence[int], often: set[Node]) -> set[Node]:
-    """Those of the nodes `often` that a good part of the nodes reads that do the same. What goes from turn to turn is
-    read in one of them, however often."""
+def _in_each_iteration(read: Sequence[tuple[Node, ...]], codes: Sequence[int], often: set[Node]) -> set[Node]:
+    """The nodes of `often` that a large share of equal nodes reads. A loop-carried value is read in one iteration only,
+    however often."""
     total = Counter(codes)
     alike = Counter([(x, code) for operands, code in zip(read, codes) for x in operands if x in often])
-    return {x for (x, code), count in alike.items() if count >= FEWEST_TURNS and count * FEWEST_TURNS > total[code]}
+    return {
+        x
+        for (x, code), count in alike.items()
+        if count >= FEWEST_ITERATIONS and count * FEWEST_ITERATIONS > total[code]
+    }
 
 
 def _early(nodes: Sequence[Node], read: Sequence[tuple[Node, ...]], codes: Sequence[int]) -> set[Node]:
-    """The nodes that are made of values from outside without a loop on the way."""
+    """The nodes computed from outside values without a loop on the path."""
     inside = set(nodes)
-    made: dict[Node, tuple[frozenset[int], int]] = {}  # what is done on the way, and how often again
+    table: dict[Node, tuple[frozenset[int], int]] = {}  # what is done on the way, and how often again
     for node, operands, code in zip(nodes, read, codes):
         ways = []
         for x in operands:
-            if x in made:
-                ways.append(made[x])
+            if x in table:
+                ways.append(table[x])
             elif x in inside:
                 break
         else:
             way = frozenset([code]).union(*[codes for codes, _ in ways])
             again = max([count + (code in codes) for codes, count in ways], default=0)
-            if again < FEWEST_TURNS - 1:
-                made[node] = way, again
-    return set(made)
+            if again < FEWEST_ITERATIONS - 1:
+                table[node] = way, again
+    return set(table)
 
 
 def read_late(nodes: Sequence[Node]) -> list[Node]:
-    """The nodes in order, but parts of arrays directly before what first uses them."""
+    """The nodes in order, with array slices moved directly before their first use."""
     if not any([x.op is slice for x in nodes]):  # noqa: C419 (which is so as a rule)
         return list(nodes)
     reads = dict(zip(nodes, operands_of_all(nodes)))
     read = {x for operands in reads.values() for x in operands}
     late = {x for x in nodes if x.op is slice and x in read}
     ahead = set(late)
-    found: list[Node] = []
+    results: list[Node] = []
     for node in nodes:
         waiting = [] if node in late else [node]
         while waiting:
@@ -95,6 +100,6 @@ def read_late(nodes: Sequence[Node]) -> list[Node]:
                 continue
             last = waiting.pop()
             if last not in late or last in ahead:
-                found.append(last)
+                results.append(last)
                 ahead.discard(last)
-    return found
+    return results

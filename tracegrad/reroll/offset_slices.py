@@ -1,7 +1,7 @@
-"""Windows of arrays, read and replaced: where they begin is an operand that may differ from turn to turn.
+"""Read and write array windows whose start is an operand that may vary between iterations.
 
-A `slice` is recorded with the place as a parameter, and an update in place as a choice between the array and the new
-values, padded to its shape. Both are seen here as what users have written: an array, new values, a place.
+A recorded `slice` has its start as a parameter, and a recorded in-place update is a select between the array and the
+padded new values. Both are represented here as in user code: an array, new values, and a start.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ __all__ = ["Window", "operands_of", "operands_of_all", "read_again", "reads", "r
 
 
 class Window(NamedTuple):
-    """Of an array, `sizes` elements, `step` apart, from `starts` on. If they are written, `values` (an array of that
-    shape, or a literal) are put there by `where`, with a mask."""
+    """Window of an array: `sizes` elements, `step` apart, from `starts` on. A written window has `values` (an array of
+    this shape, or a literal), selected by `where` with a mask."""
 
     array: Node
     starts: tuple[int, ...]
@@ -34,7 +34,7 @@ class Window(NamedTuple):
 
     @property
     def is_small(self) -> bool:
-        """Whether writing the window alone is less than to go through the whole array."""
+        """Whether writing only the window is cheaper than rewriting the whole array."""
         return 4 * int(np.prod(self.sizes)) < self.array.aval.size
 
     def is_whole(self, axis: int) -> bool:
@@ -42,7 +42,7 @@ class Window(NamedTuple):
 
 
 def window_of(node: Node) -> Window | None:
-    """The window that a node reads or writes, if it does."""
+    """The window that a node reads or writes; None for other nodes."""
     if node.op is slice:
         params = dict(node.params)
         return Window(node.operands[0], params["start"], node.aval.shape, params["step"])
@@ -57,15 +57,15 @@ def window_of(node: Node) -> Window | None:
 
 
 class _Known:
-    """The windows that nodes write, while loops are looked for."""
+    """Cache of the windows that nodes write, during a loop search."""
 
     written: dict[Node, Window | None] | None = None
 
 
 @contextmanager
 def remembered() -> Iterator[None]:
-    """While windows of the same nodes are asked for again and again. (Threads may do so at once: what one remembers is
-    true for all, and if it is forgotten early, it is found again.)"""
+    """Cache windows during a loop search (context manager). Threads may do so concurrently: cached results are valid
+    for all, and a lost result is recomputed."""
     _Known.written = {}
     try:
         yield
@@ -98,7 +98,7 @@ def _all_true(node: Node) -> bool:
 
 
 def reads(node: Node) -> tuple[Any, ...]:
-    """What a node reads: its inputs, or the array of a window, the values that are written, and the place."""
+    """The values that a node reads: its inputs, or the array of a window, the written values, and the start."""
     window = window_of(node) if node.op is slice or node.op is where else None
     if window is None:
         return node.inputs
@@ -107,7 +107,7 @@ def reads(node: Node) -> tuple[Any, ...]:
 
 
 def operands_of(node: Node) -> tuple[Node, ...]:
-    """Those of `reads` that are nodes."""
+    """The nodes among `reads`."""
     window = window_of(node) if node.op is where else None
     if window is None:
         return node.operands
@@ -115,12 +115,12 @@ def operands_of(node: Node) -> tuple[Node, ...]:
 
 
 def operands_of_all(nodes: Sequence[Node]) -> list[tuple[Node, ...]]:
-    """`operands_of` each of these nodes."""
+    """`operands_of` for each of these nodes."""
     return [x.operands if x.op is not where else operands_of(x) for x in nodes]
 
 
 def read_again(window: Window, given: Any, starts: Any = None) -> Any:
-    """The window of another array, with other values; at these places, where they are not those recorded."""
+    """The same window of another array, with other values, and with other starts if given."""
     array, *values = given
     if starts is not None:
         if not values:

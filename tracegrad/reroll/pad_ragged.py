@@ -1,8 +1,8 @@
-"""Turns whose arrays have sizes of their own (`A[i, :i]`), levelled: all get the size of the greatest.
+"""Pad ragged iterations (`A[i, :i]`) to the maximal size of all iterations.
 
-What is read beyond the size of a turn is a copy of an element that belongs to it, so whatever is computed with it is
-computed for that element too: it raises nothing of its own and spoils no derivative. What is added up, contracted or
-written is masked. The turns then do the same but for numbers, and are rolled as others are.
+The padding repeats a valid element, so any computation on it also happens for that element: it raises no new error and
+leaves derivatives correct. Sums, contractions and writes are masked. The padded iterations differ only in
+numbers, and are rerolled like others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tracegrad.ops.ragged.masked_semantics import Part, Parted, Unknown, applied
 from tracegrad.ops.shape.fill import arange
 from tracegrad.ops.shape.linear import concatenate, full, pad, slice, stop_gradient
 from tracegrad.reroll.build_scan import Uses
-from tracegrad.reroll.iterations import Turns
+from tracegrad.reroll.iterations import Iterations
 from tracegrad.reroll.offset_slices import Window, read_again, window_of
 from tracegrad.trace.builder.builder import TraceBuilder
 
@@ -29,29 +29,30 @@ __all__ = ["levelled"]
 Shape = tuple[int, ...]
 
 
-def levelled(builder: TraceBuilder, turns: Turns, used: Uses) -> dict[Node, Node] | str:
-    """What stands for the nodes of the turns that are `used` later when all are of one size; or why that cannot be."""
+def levelled(builder: TraceBuilder, iterations: Iterations, used: Uses) -> dict[Node, Node] | str:
+    """Replace padded iterations by a scan. Returns the replacements of the nodes that are `used` later, or the reason
+    why there are none."""
     try:
-        levels = Levels(builder, turns)
+        levels = Levels(builder, iterations)
     except Unknown as error:
         return str(error)
-    wanted = [turns.of(place)[k] for place, which in used.items() for k in sorted(which)]
+    wanted = [iterations.of(place)[k] for place, which in used.items() for k in sorted(which)]
     return {node: levels.of(node) for node in wanted}
 
 
 class Levels:
-    """The levelled turns; `of` a node of theirs is what it was, taken out of the level."""
+    """Padded iterations; `of` a node is its original value, sliced out of the padded value."""
 
-    def __init__(self, builder: TraceBuilder, turns: Turns):
-        self.builder, self.turns = builder, turns
+    def __init__(self, builder: TraceBuilder, iterations: Iterations):
+        self.builder, self.iterations = builder, iterations
         self.made: dict[Node, Parted] = {}
         greatest = [
-            _greatest([x.aval.shape for x in turns.of(k)]) if not turns.nodes[k].several else ()
-            for k in range(turns.period)
+            _greatest([x.aval.shape for x in iterations.of(k)]) if not iterations.nodes[k].several else ()
+            for k in range(iterations.period)
         ]
-        for number, node in enumerate(turns.nodes):
+        for number, node in enumerate(iterations.nodes):
             builder.location = node.location
-            place = number % turns.period
+            place = number % iterations.period
             self.made[node] = self._level(node, place, greatest[place])
 
     def of(self, node: Node) -> Node:
@@ -69,18 +70,18 @@ class Levels:
         if window is not None:
             return self._window(window, place)
         assert node.op is not None
-        given = [self._given(x) for x in node.inputs]
-        if node.several or (node.aval.shape == shape and not any(any(x.parts) for x in given)):
+        args = [self._given(x) for x in node.inputs]
+        if node.several or (node.aval.shape == shape and not any(any(x.parts) for x in args)):
             inputs = tuple(
-                [x.value if is_literal(x.value) or isinstance(x.value, Node) else x.value.node for x in given]
+                [x.value if is_literal(x.value) or isinstance(x.value, Node) else x.value.node for x in args]
             )
-            made = self.builder.number(node.op, inputs, node.params)
-            return Parted(made) if node.several else whole(self.builder.value(made))
+            result = self.builder.number(node.op, inputs, node.params)
+            return Parted(result) if node.several else whole(self.builder.value(result))
         if node.op is arange:
             return _counted(dict(node.params), shape)
         if isinstance(node.op, Elementwise):
-            given = [_fitting(x, shape) for x in given]
-        return applied(node.op, dict(node.params), given, shape)
+            args = [_fitting(x, shape) for x in args]
+        return applied(node.op, dict(node.params), args, shape)
 
     def _given(self, x: Any) -> Parted:
         if is_literal(x):
@@ -90,9 +91,9 @@ class Levels:
 
     # -- windows -------------------------------------------------------------------------------------
     def _window(self, window: Window, place: int) -> Parted:
-        """The window of the greatest size that lies in the array as those of all turns do."""
+        """The window of the maximal size that contains the windows of all iterations."""
         base = self._given(window.array)
-        alike = [w for x in self.turns.of(place) if (w := window_of(x)) is not None]
+        alike = [w for x in self.iterations.of(place) if (w := window_of(x)) is not None]
         sizes = _greatest([w.sizes for w in alike])
         if any(base.parts):
             return self._piece(window, base, alike, sizes)
@@ -109,8 +110,8 @@ class Levels:
         return whole(self._written(window, level, parts, base.value))
 
     def _piece(self, window: Window, base: Parted, alike: Sequence[Window], sizes: Shape) -> Parted:
-        """A window of an array of which a part is meant, the first elements along an axis: as long a piece as those of
-        all turns are at most, and a part of that where not all are."""
+        """A window of an array with a valid part, the first elements along an axis: a slice of the maximal size of all
+        iterations, with a valid part if sizes differ."""
         if window.mask is not None or any(set(w.step) != {1} for w in alike):
             raise Unknown("a window that is written, or has steps, in an array that has another size in each turn")
         value, parts = base.value, list[Part | None]()
@@ -125,7 +126,7 @@ class Levels:
         return Parted(clamped(value, tuple(parts)), tuple(parts))
 
     def _written(self, window: Window, level: Window, parts: Sequence[Part | None], array: Any) -> Any:
-        """The array with the values in the part of the window that belongs to the turn."""
+        """The array with the values written to the part of the window that belongs to the iteration."""
         values = self._given(window.values)
         new = values.value
         if is_literal(new):
@@ -149,7 +150,7 @@ class Levels:
 
 
 def _counted(params: dict[str, Any], shape: Shape) -> Parted:
-    """As many numbers as there are at most, from where the turn begins to count."""
+    """The maximal number of consecutive numbers, from the iteration's start on."""
     if np.dtype(params["dtype"]).kind != "i":
         raise Unknown("numbers between bounds of each turn that are no integers")
     numbers = arange(start=0, step=params["step"], length=shape[0], dtype=params["dtype"])
@@ -158,7 +159,7 @@ def _counted(params: dict[str, Any], shape: Shape) -> Parted:
 
 
 def _fitting(x: Parted, shape: Shape) -> Parted:
-    """An operand of ops on elements in this shape, if the first elements of it are meant."""
+    """An operand of elementwise ops padded to this shape, if its first elements are valid."""
     if is_literal(x.value) or len(x.parts) != len(shape) or any(p is not None and p.last for p in x.parts):
         return x
     value, parts = x.value, list(x.parts)
@@ -170,7 +171,7 @@ def _fitting(x: Parted, shape: Shape) -> Parted:
 
 
 def _reaching(x: Any, axis: int, start: int, size: int) -> Any:
-    """So many elements of an axis from `start` on, of which those behind the last one are copies of that."""
+    """A window of an axis from `start` on, in which elements past the end are copies of the last one."""
     ends = [(start, min(start + size, x.shape[axis])), (x.shape[axis] - 1, x.shape[axis])]
     pieces = []
     for low, high in ends:

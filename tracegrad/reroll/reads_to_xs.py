@@ -1,6 +1,6 @@
-"""Windows that a loop reads at its counter (`a[i]`, `a[i - 1]`) of arrays that do not change: rows of these.
+"""Convert reads at the loop counter (`a[i]`, `a[i - 1]`) of unchanged arrays to scanned inputs (xs) of a `scan`.
 
-A `scan` is given rows one after the other, and its derivative gives one for each; nothing is looked for by number.
+A `scan` reads its rows in order, and its derivative writes one row per iteration, without indexing.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ __all__ = ["rows_taken"]
 
 
 def rows_taken(body: Graph, place: int, arrays: Sequence[Any], numbers: range) -> tuple[Graph, list[Any]]:
-    """The body of a scan, whose input at `place` is one of the numbers in each turn and whose inputs behind it are
-    `arrays`, with more inputs behind the number: rows of arrays, which are given too."""
+    """The body of a scan with counter reads replaced by scanned rows, and the scanned arrays. The input at `place` is
+    the counter, and the inputs after it are `arrays`; the new inputs follow the counter."""
     known = dict(zip(body.inputs[place + 1 :], arrays))
-    rows = {x: found for x in body.nodes if (found := _rows(x, body.inputs[place], known, numbers)) is not None}
+    rows = {x: result for x in body.nodes if (result := _rows(x, body.inputs[place], known, numbers)) is not None}
     if not rows:
         return body, []
     kinds = [Aval(x.shape[1:], x.dtype) for x in rows.values()]
@@ -42,7 +42,7 @@ def rows_taken(body: Graph, place: int, arrays: Sequence[Any], numbers: range) -
 
 
 def _rows(node: Node, number: Node, arrays: dict[Node, Any], numbers: range) -> Any:
-    """What a node reads in each turn, as rows; None if it is no window at the counter."""
+    """The rows that a node reads, one per iteration; None if it is no window at the counter."""
     if node.op is not dynamic_slice or node.inputs[0] not in arrays:
         return None
     params = dict(node.params)
@@ -61,16 +61,16 @@ def _rows(node: Node, number: Node, arrays: dict[Node, Any], numbers: range) -> 
     start = [low if a == axis else int(x) for a, x in enumerate(starts)]
     stop = [high + 1 if a == axis else start[a] + n for a, n in enumerate(sizes)]
     step = [abs(numbers.step) if a == axis else 1 for a in range(len(sizes))]
-    found = slice(array, start=tuple(start), stop=tuple(stop), step=tuple(step))
+    result = slice(array, start=tuple(start), stop=tuple(stop), step=tuple(step))
     if numbers.step < 0:
-        found = flip(found, axes=(axis,))
+        result = flip(result, axes=(axis,))
     if axis:
-        found = transpose(found, perm=(axis, *(a for a in range(len(sizes)) if a != axis)))
-    return reshape(found, shape=(len(numbers), *sizes))
+        result = transpose(result, perm=(axis, *(a for a in range(len(sizes)) if a != axis)))
+    return reshape(result, shape=(len(numbers), *sizes))
 
 
 def _offset(start: Any, number: Node) -> int | None:
-    """What is added to the counter, if that is where a window starts."""
+    """The offset from the counter to the start of a window, if it starts there."""
     if start is number:
         return 0
     if isinstance(start, Node) and start.op in (add, subtract):

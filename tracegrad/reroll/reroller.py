@@ -1,4 +1,4 @@
-"""Finds the loops in what a trace has recorded, inner ones first, and puts a scan into the place of each."""
+"""Reroll the loops of a trace, inner loops first, and replace each by a scan (driver)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tracegrad.ops.shape.fill import arange
 from tracegrad.ops.shape.linear import broadcast_to, fresh, full, reshape, slice
 from tracegrad.reroll.convolution_idiom import sums_of_windows
 from tracegrad.reroll.find_repeats import Run, runs
-from tracegrad.reroll.iterations import Turns, turns_of
+from tracegrad.reroll.iterations import Iterations, iterations_of
 from tracegrad.reroll.normalize_first import fixed_first, read_late
 from tracegrad.reroll.offset_slices import operands_of, reads, window_of
 from tracegrad.reroll.pad_ragged import levelled
 from tracegrad.reroll.rewriter import Rewriting
-from tracegrad.reroll.thresholds import FEWEST_NODES, FEWEST_TURNS
+from tracegrad.reroll.thresholds import FEWEST_ITERATIONS, FEWEST_NODES
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.utils.log import log
 
@@ -49,8 +49,8 @@ class Roller:
         try:
             self._convolve()
             self._roll_all()
-            while turns := self._of_many_sizes():
-                self._level(turns)
+            while iterations := self._of_many_sizes():
+                self._level(iterations)
         finally:
             self.builder.location = location
         self.builder.replaced.update(self.found.difference(self.sequence))
@@ -58,37 +58,42 @@ class Roller:
         return {old: new for old, new in zip(before, self.outputs) if old is not new}
 
     def _convolve(self) -> None:
-        """Write sums of products of windows as one product."""
+        """Rewrite sums of products of windows as one product (convolutions)."""
         if sums := sums_of_windows(self.sequence):
-            made = Rewriting(self.builder, self.sequence, self.outputs, [], others=sums)
-            self.sequence, self.outputs = made.sequence, made.outputs
+            result = Rewriting(self.builder, self.sequence, self.outputs, [], others=sums)
+            self.sequence, self.outputs = result.sequence, result.outputs
 
     def _roll_all(self) -> None:
         while loops := self._loops():
             self._roll(loops)
 
-    def _of_many_sizes(self) -> Turns | None:
-        """A loop whose turns do the same with arrays of sizes of their own."""
+    def _of_many_sizes(self) -> Iterations | None:
+        """Find a loop whose iterations do the same with arrays of different sizes."""
         if not self._lines_of_many_shapes():
             return None
         codes = list(map(self.codes.loose, self.sequence))
         places = {node: k for k, node in enumerate(self.sequence)}
-        for run in runs(codes, FEWEST_TURNS):
+        for run in runs(codes, FEWEST_ITERATIONS):
             for start in self._beginnings(run):
                 key = (self.sequence[start], run.period)
                 if key in self.uneven:
                     continue
                 count = (run.start + run.length - start) // run.period
-                turns = turns_of(self.sequence, places, start, run.period, count, FEWEST_TURNS, loose=True)
-                turns = turns.with_elements(FEWEST_TURNS) if isinstance(turns, Turns) else turns
-                if isinstance(turns, Turns) and turns.size >= FEWEST_NODES and turns.is_uneven:
+                iterations = iterations_of(
+                    self.sequence, places, start, run.period, count, FEWEST_ITERATIONS, loose=True
+                )
+                iterations = (
+                    iterations.with_elements(FEWEST_ITERATIONS) if isinstance(iterations, Iterations) else iterations
+                )
+                if isinstance(iterations, Iterations) and iterations.size >= FEWEST_NODES and iterations.is_uneven:
                     self.tried = key
-                    return turns
-                self.uneven[key] = turns if isinstance(turns, str) else ""
+                    return iterations
+                self.uneven[key] = iterations if isinstance(iterations, str) else ""
         return None
 
     def _beginnings(self, run: Run) -> list[int]:
-        """Where a turn may begin: with the run, with another line of the user's, or behind an update in place."""
+        """Candidate starts of an iteration: the start of the run, a change of the user's line, or the node after an
+        in-place update."""
         places = range(run.start + 1, run.start + run.period)
         ends = [x for x in places if self._ends(self.sequence[x - 1], self.sequence[x])]
         return [run.start, *ends]
@@ -98,13 +103,13 @@ class Roller:
         window = window_of(node)
         return node.location != after.location or (window is not None and window.mask is not None)
 
-    def _level(self, turns: Turns) -> None:
-        """Give all arrays of these turns the greatest size, if the loop is rolled then."""
+    def _level(self, iterations: Iterations) -> None:
+        """Pad all arrays of these iterations to the maximal size, if the loop can then be rerolled."""
         before = self.sequence, self.outputs, dict(self.refused)
-        made = Rewriting(self.builder, self.sequence, self.outputs, [turns], instead=levelled)
-        why = made.refused.get(turns.start, "")
+        result = Rewriting(self.builder, self.sequence, self.outputs, [iterations], instead=levelled)
+        why = result.refused.get(iterations.start, "")
         if not why:
-            self.sequence, self.outputs = made.sequence, made.outputs
+            self.sequence, self.outputs = result.sequence, result.outputs
             self._roll_all()
             if len(self.sequence) < len(before[0]):
                 return
@@ -112,46 +117,48 @@ class Roller:
         self.sequence, self.outputs, self.refused = before
         self.uneven[self.tried] = why
 
-    def _loops(self) -> list[Turns]:
-        """Loops to roll, none within another."""
+    def _loops(self) -> list[Iterations]:
+        """The loops to reroll, without nesting."""
         codes = self._codes(self.sequence)
         places = {node: k for k, node in enumerate(self.sequence)}
         taken = np.zeros(len(codes), bool)
-        found: list[Turns] = []
-        for run in runs(codes, FEWEST_TURNS):
+        results: list[Iterations] = []
+        for run in runs(codes, FEWEST_ITERATIONS):
             first = self.sequence[run.start : run.start + run.period]
             if (first[0], run.period) in self.refused or taken[run.start : run.start + run.length].any():
                 continue
             if all(isinstance(x.form, _MOVES) for x in first):
                 continue
-            turns = turns_of(self.sequence, places, run.start, run.period, run.turns, FEWEST_TURNS)
-            if isinstance(turns, Turns) and turns.size >= FEWEST_NODES:
-                taken[turns.start : turns.stop] = True
-                found.append(turns)
+            iterations = iterations_of(self.sequence, places, run.start, run.period, run.iterations, FEWEST_ITERATIONS)
+            if isinstance(iterations, Iterations) and iterations.size >= FEWEST_NODES:
+                taken[iterations.start : iterations.stop] = True
+                results.append(iterations)
             else:
-                self._refuse(first[0], run.period, run.turns, SHORT if isinstance(turns, Turns) else turns)
-        return found
+                self._refuse(
+                    first[0], run.period, run.iterations, SHORT if isinstance(iterations, Iterations) else iterations
+                )
+        return results
 
-    def _roll(self, loops: Sequence[Turns]) -> None:
-        """Put scans into the places of the loops, if there are less nodes then."""
-        made = Rewriting(self.builder, self.sequence, self.outputs, loops)
-        is_less = len(made.sequence) < len(self.sequence)
+    def _roll(self, loops: Sequence[Iterations]) -> None:
+        """Replace the loops by scans, if this reduces the number of nodes."""
+        result = Rewriting(self.builder, self.sequence, self.outputs, loops)
+        is_less = len(result.sequence) < len(self.sequence)
         if is_less:
-            self.outputs, self.sequence = made.outputs, made.sequence
+            self.outputs, self.sequence = result.outputs, result.sequence
             self.refused.clear()
         for loop in loops:
-            why = made.refused.get(loop.start, "" if is_less else "what comes after it reads its values one by one")
+            why = result.refused.get(loop.start, "" if is_less else "what comes after it reads its values one by one")
             if why:
                 self._refuse(loop.nodes[0], loop.period, loop.count, why)
             else:
                 log("loops", "%d turns of %d nodes at %s are rolled", loop.count, loop.period, loop.nodes[0].location)
 
-    def _refuse(self, first: Node, period: int, turns: int, why: str) -> None:
-        self.refused[first, period] = f"{turns} turns of {period} nodes: {why}"
+    def _refuse(self, first: Node, period: int, iterations: int, why: str) -> None:
+        self.refused[first, period] = f"{iterations} turns of {period} nodes: {why}"
 
     def _report(self) -> None:
-        """Tell the trace why loops were left as they are: where turns were found that are alike, and where a line has
-        done the same often, but for arrays of other shapes."""
+        """Report to the trace why loops were left unrolled: where similar iterations were found, and lines that were
+        repeated with different shapes."""
         told = self.builder.unrolled
         for (first, _), why in self.refused.items():
             told.setdefault(first.location, why)
@@ -162,17 +169,18 @@ class Roller:
             log("loops", "unrolled at %s: %s", location, why)
 
     def _alive(self, nodes: Sequence[Node]) -> list[Node]:
-        """The nodes that the outputs need, and those that do the same: what a last turn does for none after it. What
-        loops have replaced before is not among these."""
+        """The nodes that the outputs need, and equal nodes, such as the unused results of a last iteration. Nodes
+        replaced by earlier loops are excluded."""
         operands = operands_of if where in [x.op for x in nodes] else attrgetter("operands")
         read = needed(nodes, self.outputs, operands)
-        found, live, replaced = set(read), set(self._codes(read)), self.builder.replaced
-        others = [x for x in nodes if x not in found and x.picks is None and x not in replaced]
+        result, live, replaced = set(read), set(self._codes(read)), self.builder.replaced
+        others = [x for x in nodes if x not in result and x.picks is None and x not in replaced]
         alike = [x for x, code in zip(others, self._codes(others)) if code in live]
         return needed(nodes, [*read, *alike], operands) if alike else read
 
     def _lines_of_many_shapes(self) -> list[tuple[str, str, int, int]]:
-        """The lines that have done the same often, but for arrays of other shapes: what, how often, for how many."""
+        """The lines that have repeated an operation with different shapes: the op, the count, and the number of
+        shapes."""
         sequence, known = self._many_shapes
         if sequence is self.sequence:
             return known
@@ -180,22 +188,22 @@ class Roller:
         for node in self.sequence:
             if not isinstance(node.form, _MOVES):
                 often.setdefault((node.location, node.op), []).append(node)
-        found, kind = [], self.codes.kind
+        result, kind = [], self.codes.kind
         for (location, op), nodes in often.items():
             if len(nodes) * 4 >= FEWEST_NODES:
                 alike = {tuple([id(y.aval) for y in (x, *x.operands)]): x for x in nodes}  # each is one of many nodes
                 shapes = len({tuple([kind(y.aval) for y in (x, *x.operands)]) for x in alike.values()})
-                found += [(location, op.name, len(nodes), shapes)] if shapes >= FEWEST_TURNS else []
-        self._many_shapes = self.sequence, found
-        return found
+                result += [(location, op.name, len(nodes), shapes)] if shapes >= FEWEST_ITERATIONS else []
+        self._many_shapes = self.sequence, result
+        return result
 
     def _codes(self, nodes: Sequence[Node]) -> list[int]:
         return list(map(self.codes.__getitem__, nodes))
 
 
 class _Codes(dict[Node, int]):
-    """Numbers for what nodes do, each found once. Windows may be elsewhere in each turn, and copies have other names.
-    What an update in place has written is read at its line, in the first turn at that which uses it."""
+    """Numbers of the nodes' operations, computed once each. Start indices of windows are ignored, and so are names of
+    copies. A read of an in-place update counts to its own line, in the first iteration to its user's line."""
 
     def __init__(self) -> None:
         self.tokens: dict[Any, int] = {}
@@ -211,18 +219,18 @@ class _Codes(dict[Node, int]):
         elif (op is slice or op is where) and (window := window_of(node)) is not None:
             params, kinds = (window.sizes, window.step), type(window.values)  # type: ignore[assignment]
         key = (op, self.kind(node.aval), kinds, params, location)
-        found = self[node] = self.tokens.setdefault(key, len(self.tokens))
-        return found
+        result = self[node] = self.tokens.setdefault(key, len(self.tokens))
+        return result
 
     def kind(self, aval: Any) -> int:
-        """A number for equal avals, which are slow to compare; each is one object for many nodes."""
-        found = self.kinds.get(id(aval))
-        if found is None:
-            found = self.kinds[id(aval)] = aval, self.tokens.setdefault(aval, len(self.tokens))
-        return found[1]
+        """The number of an aval: equal avals are slow to compare, and many nodes share one object."""
+        results = self.kinds.get(id(aval))
+        if results is None:
+            results = self.kinds[id(aval)] = aval, self.tokens.setdefault(aval, len(self.tokens))
+        return results[1]
 
     def loose(self, node: Node) -> int:
-        """A number for what the node does, where arrays may have other sizes."""
+        """The number of a node's operation, without array sizes."""
         op, aval, window = node.op, node.aval, window_of(node)
         params: Any = node.params if window is None else window.step
         if op is fresh:

@@ -1,4 +1,4 @@
-"""One pass over what was recorded: scans in the place of loops, and behind them what reads their results."""
+"""Rewrite recorded nodes in one pass: replace loops by scans, and rebuild the nodes that read their results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tracegrad.ir import Node
 from tracegrad.ir.builder import needed
 from tracegrad.ops.shape.stack_split import stack
 from tracegrad.reroll.build_scan import Uses, scanned
-from tracegrad.reroll.iterations import Turns
+from tracegrad.reroll.iterations import Iterations
 from tracegrad.reroll.offset_slices import operands_of, read_again, reads, window_of
 from tracegrad.reroll.stack_values import rows_in_order
 from tracegrad.trace.builder.builder import TraceBuilder
@@ -19,16 +19,15 @@ __all__ = ["Rewriting"]
 
 
 class Rewriting:
-    """What becomes of the nodes in `sequence` and of the outputs when something else computes what is used of these
-    loops, none of which is within another: by default a scan. `others` are single nodes that something else is written
-    for, of what nodes have become.
+    """Rewrite of the nodes in `sequence` and the outputs when disjoint loops are replaced: by a scan, unless another
+    function is given. `others` are single nodes with a function that writes their replacement.
 
     `refused` says why nothing else does, by the number of the first node.
     """
 
     def __init__(
-        self, builder: TraceBuilder, sequence: Sequence[Node], outputs: Sequence[Node], loops: Sequence[Turns],
-        instead: Callable[[TraceBuilder, Turns, Uses], dict[Node, Node] | str] = scanned,
+        self, builder: TraceBuilder, sequence: Sequence[Node], outputs: Sequence[Node], loops: Sequence[Iterations],
+        instead: Callable[[TraceBuilder, Iterations, Uses], dict[Node, Node] | str] = scanned,
         others: Mapping[Node, Callable[[Callable[[Node], Any]], Node]] | None = None,
     ):  # fmt: skip
         self.builder, self.before, self.instead, self.others = builder, sequence, instead, others or {}
@@ -49,38 +48,38 @@ class Rewriting:
         self.sequence = needed(self._nodes, self.outputs, operands_of)
 
     def _uses(self, outputs: Sequence[Node]) -> dict[int, Uses]:
-        """Of each loop, what is read outside of it: by place, of which turns."""
-        made = {node: (loop, k) for loop in self.loops.values() for k, node in enumerate(loop.nodes)}
+        """For each loop, the values read outside of it: by position, in which iterations."""
+        table = {node: (loop, k) for loop in self.loops.values() for k, node in enumerate(loop.nodes)}
         used: dict[int, Uses] = {start: {} for start in self.loops}
 
-        def read(nodes: Sequence[Node], reader: Turns | None) -> None:
+        def read(nodes: Sequence[Node], reader: Iterations | None) -> None:
             for node in nodes:
-                if node in made:
-                    loop, k = made[node]
+                if node in table:
+                    loop, k = table[node]
                     if loop is not reader:
-                        turn, place = divmod(k, loop.period)
-                        used[loop.start].setdefault(place, set()).add(turn)
+                        iteration, place = divmod(k, loop.period)
+                        used[loop.start].setdefault(place, set()).add(iteration)
 
         for reader in self.before:
-            read(operands_of(reader), made[reader][0] if reader in made else None)
+            read(operands_of(reader), table[reader][0] if reader in table else None)
         read(outputs, None)
         return used
 
-    def _replace(self, loop: Turns, used: Uses) -> bool:
-        """Put something else into the place of the turns."""
+    def _replace(self, loop: Iterations, used: Uses) -> bool:
+        """Replace the iterations of a loop."""
         self.builder.location = loop.nodes[-loop.period].location
         first = len(self.builder.nodes)
-        found = self.instead(self.builder, loop.moved(self._new), used)
-        if isinstance(found, str):
-            self.refused[loop.start] = found
+        result = self.instead(self.builder, loop.moved(self._new), used)
+        if isinstance(result, str):
+            self.refused[loop.start] = result
             return False
-        self._new.update(found)
-        for node in (*self.builder.nodes[first:], *found.values()):
+        self._new.update(result)
+        for node in (*self.builder.nodes[first:], *result.values()):
             self._append(node)
         return True
 
     def _keep(self, node: Node) -> None:
-        """The node, of new operands where these are new, or what is written in its place."""
+        """Append the node with rewritten operands, or its replacement."""
         if node in self.others:
             self.builder.location = node.location
             self._new[node] = self.others[node](lambda x: self.builder.value(self._new.get(x, x)))
@@ -92,19 +91,19 @@ class Rewriting:
         self.builder.location = node.location
         new, window = self._new, window_of(node)
         if window is not None:
-            given = [new.get(x, x) for x in reads(node)[: -len(window.starts) or None]]
-            values = [x if type(x) in LITERALS else self.builder.value(x) for x in given]
+            args = [new.get(x, x) for x in reads(node)[: -len(window.starts) or None]]
+            values = [x if type(x) in LITERALS else self.builder.value(x) for x in args]
             return read_again(window, values).node  # type: ignore[no-any-return]
         inputs = tuple([x if type(x) in LITERALS else new.get(x, x) for x in node.inputs])
         if node.op is stack and dict(node.params)["axis"] == 0:
-            found = rows_in_order(self.builder, inputs)
-            if found is not None:
-                return found.node  # type: ignore[no-any-return]
+            result = rows_in_order(self.builder, inputs)
+            if result is not None:
+                return result.node  # type: ignore[no-any-return]
         assert node.op is not None
         return self.builder.number(node.op, inputs, node.params)
 
     def _append(self, node: Node) -> None:
-        """The node, behind what it needs."""
+        """Append the node after its operands."""
         stack = [node]
         while stack:
             node = stack[-1]

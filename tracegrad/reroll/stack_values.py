@@ -1,4 +1,4 @@
-"""Values, one for each turn, as the rows of an array: of the array that they are pieces of, where they lie in order."""
+"""Stack the values of iterations into an array, or reuse the array that they are consecutive slices of."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ __all__ = ["pieces", "rows_in_order", "rows_of"]
 
 
 def rows_of(builder: TraceBuilder, values: Sequence[Node]) -> Any:
-    """The array with these rows."""
-    found = rows_in_order(builder, values)
-    return stack(*map(builder.value, values), axis=0) if found is None else found
+    """Stack these rows to an array."""
+    result = rows_in_order(builder, values)
+    return stack(*map(builder.value, values), axis=0) if result is None else result
 
 
 def rows_in_order(builder: TraceBuilder, values: Sequence[Node]) -> Any:
-    """The array with these rows, if they are evenly spaced pieces of one that do not overlap; else None."""
+    """The array with these rows, if they are evenly spaced, disjoint slices of one array; else None."""
     return pieces(builder, [_unshaped(x) for x in values], values[0].aval.shape)
 
 
 def _unshaped(node: Node) -> Node:
-    """What `node` is but for its shape."""
+    """The source of `node` without reshapes."""
     return node.operands[0] if node.op is reshape else node
 
 
 def pieces(
     builder: TraceBuilder, nodes: Sequence[Node], shape: tuple[int, ...] | None = None, array: Node | None = None
 ) -> Any:
-    """As `rows_in_order`, with rows of this shape, for nodes that may be slices of one array; `array` stands for it."""
+    """As `rows_in_order`, for nodes that may be slices of one array, with rows of this shape; `array` makes its
+    value."""
     windows = [w for x in nodes if (w := window_of(x)) is not None and w.mask is None and set(w.step) <= {1}]
     first = windows[0] if len(windows) == len(nodes) else None
     if first is None or any(w.array is not first.array for w in windows):
@@ -54,11 +55,11 @@ def pieces(
     start[axis], stop[axis] = low, high + 1
     steps = [1] * len(start)
     steps[axis] = abs(step)
-    found = slice(
+    result = slice(
         builder.value(first.array if array is None else array), start=tuple(start), stop=tuple(stop), step=tuple(steps)
     )
     if step < 0:
-        found = flip(found, axes=(axis,))
+        result = flip(result, axes=(axis,))
     if axis:
-        found = transpose(found, perm=(axis, *(a for a in range(len(start)) if a != axis)))
-    return reshape(found, shape=(len(nodes), *shape))
+        result = transpose(result, perm=(axis, *(a for a in range(len(start)) if a != axis)))
+    return reshape(result, shape=(len(nodes), *shape))

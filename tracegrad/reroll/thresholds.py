@@ -1,6 +1,6 @@
-"""Which loops are too short to be rolled: their unrolled code is faster, and small."""
+"""Thresholds of rerolling: shorter loops stay unrolled, because their code is small and faster."""
 
-__all__ = ["FEWEST_NODES", "FEWEST_TURNS"]
+__all__ = ["FEWEST_ITERATIONS", "FEWEST_NODES"]
 
-FEWEST_TURNS = 8
+FEWEST_ITERATIONS = 8
 FEWEST_NODES = 100

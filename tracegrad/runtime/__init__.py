@@ -1,1 +1,1 @@
-"""What runs compiled programs: machine code, the disk cache, entry points, threads, BLAS."""
+"""Run compiled programs: dispatch, machine code, disk cache, entry points, threads, BLAS."""

@@ -1,8 +1,8 @@
-"""`tg.scipy`: SciPy's solvers with compiled derivatives, of functions of pytrees.
+"""SciPy's solvers with compiled derivatives for functions of pytrees, `tg.scipy`.
 
-The names, arguments and results are those of `scipy.optimize` and `scipy.integrate`, and so are the solvers, which run
-in Python and C and call compiled functions. Within traced functions these are SciPy's functions as traced code has
-them (`tracegrad.solvers`): a node with derivatives by the implicit function theorem.
+Names, arguments and results are the same as in `scipy.optimize` and `scipy.integrate`. The solvers are SciPy's: they
+run in Python and C, and call compiled functions. In traced functions the names are the solver nodes of traced code
+(`tracegrad.solvers`), with derivatives by the implicit function theorem.
 """
 
 from tracegrad.scipy.bvp import solve_bvp

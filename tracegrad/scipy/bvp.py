@@ -1,4 +1,4 @@
-"""`scipy.integrate`'s `solve_bvp` with compiled functions and Jacobians, of pytrees."""
+"""Boundary value problems, `solve_bvp`, with compiled functions and Jacobians of pytrees."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ WHAT = "tracegrad.scipy.solve_bvp"
 
 def solve_bvp(fun: Function, bc: Function, x: Any, y: Any, p: Any = None, S: Any = None,
               fun_jac: Any = None, bc_jac: Any = None, **options: Any) -> Any:  # fmt: skip
-    """The solution of a boundary value problem, by `scipy.integrate.solve_bvp`, whose arguments and result these are.
+    """Solve a boundary value problem, with the arguments and result of `scipy.integrate.solve_bvp`.
 
-    `y` is a pytree of arrays whose last axes are along the mesh `x`; a list of rows is an array. `fun(x, y)` gets such
-    and gives such, and the result has such as `y` and `yp`, and from `sol`. `bc(ya, yb)` gets the states at the ends,
-    without that axis; what it gives has as many elements as a state, in any structure, and one more for each parameter.
-    Unknown parameters `p` are an array, a list of numbers or a pytree; `fun` and `bc` get them behind the rest.
+    `y` is a pytree of arrays whose last axes are along the mesh `x`; a list of rows is an array. `fun(x, y)` takes and
+    returns such pytrees, and the result has them as `y` and `yp`, and from `sol`. `bc(ya, yb)` takes the states at the
+    ends, without that axis; its result has as many elements as a state, in any structure, and one more for each
+    parameter. Unknown parameters `p` are an array, a list of numbers or a pytree, the last argument of `fun` and `bc`.
 
-    The derivatives of `fun` and `bc` are derived and compiled if none are given. As SciPy requires, what `fun` gives
-    for a point of the mesh depends on `y` at that point alone. Matrices, `S` and what `fun_jac` and `bc_jac` give, have
-    rows and columns for the elements of a state in the order of the leaves. In a traced function it is
-    `scipy.integrate.solve_bvp` there, without `S`: with derivatives of the result by the implicit function theorem, in
-    what `fun` and `bc` read and in the ends of the mesh.
+    The derivatives of `fun` and `bc` are derived and compiled unless they are passed. SciPy requires that the result of
+    `fun` at a point of the mesh depends on `y` at that point alone. Matrices, `S` and the results of `fun_jac` and
+    `bc_jac`, have rows and columns for the elements of a state in the order of the leaves. In a traced function, it is
+    the `scipy.integrate.solve_bvp` of traced code, without `S`, and the result has derivatives by the implicit function
+    theorem, in the values that `fun` and `bc` read and in the ends of the mesh.
 
-    Raises a `ShapeError` where `fun` gives other than `y`, and what SciPy raises.
+    `ShapeError` if the result of `fun` does not match `y`; all errors of SciPy.
 
     >>> x = np.linspace(0, 1, 5)
     >>> found = solve_bvp(lambda x, y: {"u": y["v"], "v": -np.exp(y["u"])}, lambda a, b: (a["u"], b["u"]), x,
@@ -45,11 +45,11 @@ def solve_bvp(fun: Function, bc: Function, x: Any, y: Any, p: Any = None, S: Any
     y, p = np.asarray(y) if _is_rows(y) else as_given(y), as_given(p)
     unknown = None if p is None else Vector(WHAT, "p", p)
     places = Places(_state(x, y), unknown)
-    law, slopes = places.of_law(fun, fun_jac)
-    ends, slopes_at_ends = places.of_ends(bc, bc_jac)
+    law, derivatives = places.of_law(fun, fun_jac)
+    ends, derivatives_at_ends = places.of_ends(bc, bc_jac)
     start = places.state.pack(y, np.shape(x)), None if unknown is None else unknown.pack(p)
-    found = of_scipy("integrate.solve_bvp")(law, ends, x, *start, S, slopes, slopes_at_ends, **options)
-    return places.solved(found)
+    result = of_scipy("integrate.solve_bvp")(law, ends, x, *start, S, derivatives, derivatives_at_ends, **options)
+    return places.solved(result)
 
 
 def _is_rows(y: Any) -> bool:
@@ -57,7 +57,7 @@ def _is_rows(y: Any) -> bool:
 
 
 def _state(x: Any, y: Any) -> Vector:
-    """How the leaves of `y` at one point of the mesh lie in a column."""
+    """Return the layout of the leaves of `y` at one point of the mesh in a column."""
     for leaf, path in zip(tree.leaves(y), tree.paths(y)):
         if np.ndim(x) != 1 or np.shape(leaf)[-1:] != np.shape(x):
             text = f"y{path} of shape {np.shape(leaf)} has no last axis for the mesh x of shape {np.shape(x)}"
@@ -66,7 +66,7 @@ def _state(x: Any, y: Any) -> Vector:
 
 
 class Places:
-    """Where the leaves of states and of parameters lie in SciPy's arrays, and what functions of them are there."""
+    """Layout of states and parameters in SciPy's arrays, and adapters of functions of them."""
 
     def __init__(self, state: Vector, unknown: Vector | None):
         self.state, self.unknown = state, unknown
@@ -80,8 +80,8 @@ class Places:
         def given(x: Any, y: Any, *p: Any) -> Any:
             return jac(x, *self._given((y,), p))
 
-        slopes = self._made(fun, lambda fun: _columns(flat(fun)), "Jacobian of fun") if jac is None else given
-        return self._made(fun, flat, "fun"), slopes
+        derivatives = self._made(fun, lambda fun: _columns(flat(fun)), "Jacobian of fun") if jac is None else given
+        return self._made(fun, flat, "fun"), derivatives
 
     def of_ends(self, bc: Function, jac: Any) -> tuple[Any, Any]:
         """`bc` of two columns, and its derivatives in these and in the parameters."""
@@ -93,11 +93,13 @@ class Places:
         def given(a: Any, b: Any, *p: Any) -> Any:
             return jac(*self._given((a, b), p))
 
-        slopes = self._made(bc, lambda bc: api.jacfwd(flat(bc), wanted), "Jacobian of bc") if jac is None else given
-        return self._made(bc, flat, "bc"), slopes
+        derivatives = (
+            self._made(bc, lambda bc: api.jacfwd(flat(bc), wanted), "Jacobian of bc") if jac is None else given
+        )
+        return self._made(bc, flat, "bc"), derivatives
 
     def solved(self, found: Any) -> Any:
-        """A solution with pytrees in it; of an array it stays a spline."""
+        """Convert a solution to pytrees; for an array it stays a spline."""
         if not self.state.flat:
             spline, shape = found["sol"], found["x"].shape
             found["sol"] = lambda x: self.state.along(spline(x), np.shape(x))
@@ -107,7 +109,7 @@ class Places:
         return found
 
     def _given(self, columns: tuple[Any, ...], p: tuple[Any, ...]) -> list[Any]:
-        """The arguments of the user's functions."""
+        """Return the arguments of the user's functions."""
         states = [self.state.along(y, y.shape[1:]) for y in columns]
         return states if self.unknown is None else [*states, *map(self.unknown.unpack, p)]
 
@@ -117,7 +119,7 @@ class Places:
 
 
 def _columns(fun: Function) -> Function:
-    """The derivatives of each column of the result in that column of `y`, and in the parameters."""
+    """Compute the derivatives of each result column in the same column of `y`, and in the parameters."""
 
     def call(x: Any, y: Any, *p: Any) -> Any:
         n, m = y.shape
@@ -126,9 +128,9 @@ def _columns(fun: Function) -> Function:
             return api.jvp(lambda y: fun(x, y, *p), (y,), (row,))[1]
 
         rows = np.broadcast_to(np.eye(n)[:, :, None], (n, n, m))
-        slopes = np.transpose(api.vmap(along)(rows), (1, 0, 2))
+        derivatives = np.transpose(api.vmap(along)(rows), (1, 0, 2))
         if not p:
-            return slopes
-        return slopes, np.swapaxes(api.jacfwd(lambda p: fun(x, y, p))(p[0]), 1, 2)
+            return derivatives
+        return derivatives, np.swapaxes(api.jacfwd(lambda p: fun(x, y, p))(p[0]), 1, 2)
 
     return call

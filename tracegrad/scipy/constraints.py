@@ -1,4 +1,4 @@
-"""Bounds and constraints of SciPy's minimizers, of pytrees."""
+"""Bounds and constraints of SciPy's minimizers, as pytrees."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ __all__ = ["bounds_of", "constraints_of"]
 
 
 def bounds_of(vector: Vector, bounds: Any) -> Any:
-    """Bounds as SciPy takes them, for the elements of the vector: given as SciPy takes them for an array, as a pair of
-    pytrees for a pytree. ValueError for others."""
+    """Convert bounds to SciPy's format for the elements of the vector.
+
+    For an array they have SciPy's format already; for a pytree they are a pair of pytrees. ValueError for others.
+    """
     if bounds is None or (vector.is_array and not hasattr(bounds, "lb")):
         return bounds
     from scipy.optimize import Bounds

@@ -1,4 +1,4 @@
-"""`scipy.integrate`'s `solve_ivp` and `quad` with compiled functions and Jacobians."""
+"""Initial value problems and integrals, `solve_ivp` and `quad`, with compiled functions and Jacobians."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _IMPLICIT = ("Radau", "BDF", "LSODA")
 
 
 def quad(func: Callable[..., Any], a: Any, b: Any, args: Any = (), **options: Any) -> Any:
-    """The integral of a function of a number, by `scipy.integrate.quad`, whose arguments and result these are; the
-    function is compiled. In a traced function it is `scipy.integrate.quad` there, with derivatives in the ends and in
-    what the function reads.
+    """Integrate a function of a number, with the arguments and result of `scipy.integrate.quad`.
+
+    The function is compiled. In a traced function it is the `scipy.integrate.quad` of traced code, with derivatives in
+    the ends and in the values that the function reads.
 
     >>> print(f"{quad(lambda x, k: np.exp(-k * x**2), -np.inf, np.inf, 2.0)[0]:.12f}")
     1.253314137316
@@ -34,15 +35,15 @@ def solve_ivp(
     fun: Callable[..., Any], t_span: Sequence[float], y0: Any, method: Any = "RK45", t_eval: Any = None,
     dense_output: bool = False, events: Any = None, vectorized: bool = False, args: Any = None, **options: Any,
 ) -> Any:  # fmt: skip
-    """The solution of an initial value problem, by `scipy.integrate.solve_ivp`, whose arguments and result these are.
+    """Solve an initial value problem, with the arguments and result of `scipy.integrate.solve_ivp`.
 
-    `y0` is an array of any shape, a list of numbers, or a pytree of arrays; `fun(t, y)` and the events get what has its
-    structure and shapes, and `fun` gives such. The result has it as `y`, with the times as a last axis of each leaf.
-    `fun` is compiled, and so is its Jacobian, for the methods "Radau", "BDF" and "LSODA" without `jac`. In a traced
-    function it is `scipy.integrate.solve_ivp` there, with derivatives in `y0`, the ends, the times, and what `fun`
-    reads.
+    `y0` is an array of any shape, a list of numbers, or a pytree of arrays. `fun(t, y)` and the events receive its
+    structure and shapes, and `fun` returns them. The result has them as `y`, with the times as a last axis of each
+    leaf. `fun` is compiled, and so is its Jacobian, for the methods "Radau", "BDF" and "LSODA" without `jac`. In a
+    traced function it is the `scipy.integrate.solve_ivp` of traced code, with derivatives in `y0`, the ends, the times,
+    and the values that `fun` reads.
 
-    Raises a `ShapeError` where `fun` gives other than `y0`, and what SciPy raises.
+    `ShapeError` if the result of `fun` does not match `y0`; all errors of SciPy.
 
     >>> found = solve_ivp(lambda t, y: {"x": y["v"], "v": -y["x"]}, (0, np.pi), {"x": 1.0, "v": 0.0}, rtol=1e-8)
     >>> print(f"{found.y['x'][-1]:.4f}")
@@ -50,24 +51,24 @@ def solve_ivp(
     """
     y0 = as_given(y0)
     vector = Vector("tracegrad.scipy.solve_ivp", "y0", y0)
-    slope = Slope(fun, vector, 1)
-    f: Callable[..., Any] = slope
+    derivative = Derivative(fun, vector, 1)
+    f: Callable[..., Any] = derivative
     if vectorized:
         f = lambda t, y, *args: vector.pack(_column(fun(t, vector.along(y[:, None], (1,)), *args)))  # noqa: E731
     elif method in _IMPLICIT and options.get("jac") is None:
-        options["jac"] = slope.jacobian
-    found = of_scipy("integrate.solve_ivp")(
+        options["jac"] = derivative.jacobian
+    result = of_scipy("integrate.solve_ivp")(
         f, t_span, vector.pack(y0), method, t_eval, dense_output, _events(vector, events), args=args, **options
     )
-    return found if vector.flat else _unpacked(vector, found)
+    return result if vector.flat else _unpacked(vector, result)
 
 
-class Slope(Residuals):
-    """A right hand side: what it gives has the structure of what it gets."""
+class Derivative(Residuals):
+    """Right-hand side: its result has the structure of its argument."""
 
     @cached_property
     def _elements(self) -> Any:
-        return self.made("slope", lambda flat: lambda *args: self.vector.pack(flat(*args)))
+        return self.made("derivative", lambda flat: lambda *args: self.vector.pack(flat(*args)))
 
 
 def _column(y: Any) -> Any:
@@ -90,7 +91,7 @@ def _event(vector: Vector, event: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _unpacked(vector: Vector, found: Any) -> Any:
-    """A solution whose states are pytrees."""
+    """Convert a solution to one whose states are pytrees."""
     found["y"] = vector.along(found["y"], np.shape(found["t"]))
     inside = found.get("sol")
     if inside is not None:

@@ -1,4 +1,4 @@
-"""`scipy.optimize`'s `lstsq` and `curve_fit` with compiled Jacobians."""
+"""Least squares and curve fits, `least_squares` and `curve_fit`, with compiled Jacobians."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def least_squares(
     fun: Callable[..., Any], x0: Any, jac: Any = None, bounds: Any = (-np.inf, np.inf), *, x_scale: Any = None,
     args: Any = (), kwargs: Mapping[str, Any] | None = None, disp: bool = False, **options: Any,
 ) -> Any:  # fmt: skip
-    """The least sum of squares of residuals, by `scipy.optimize.least_squares`, whose arguments and result these are.
+    """Minimize a sum of squares of residuals, with the arguments and result of `scipy.optimize.least_squares`.
 
-    `x0` is an array of any shape, a list of numbers, or a pytree of arrays; `fun` gets, and the result has as `x` and
-    `grad`, what has its structure and shapes. What `fun` gives, of any structure, are the residuals. Their Jacobian is
-    derived, by the mode that is cheaper, and compiled, if `jac` is None. `bounds` is a pair `(low, high)` of numbers or
-    of pytrees, and `x_scale` may be one. With `disp`, a line on stderr tells of the Jacobians, of the evaluations of
-    `fun`, and of half the sum of squares. `options` are SciPy's other arguments, `method` and the like. In a traced
-    function it is `scipy.optimize.least_squares` there, with derivatives of the result.
+    `x0` is an array of any shape, a list of numbers, or a pytree of arrays; `fun` receives its structure and shapes,
+    and the result has them as `x` and `grad`. The result of `fun`, of any structure, is the residuals. Their Jacobian
+    is derived, by the cheaper mode, and compiled, if `jac` is None. `bounds` is a pair `(low, high)` of numbers or of
+    pytrees, and `x_scale` may be one. With `disp`, a line on stderr shows the number of Jacobians and of evaluations of
+    `fun`, and half the sum of squares. `options` are SciPy's other arguments, `method` and the like. In a traced
+    function it is the `scipy.optimize.least_squares` of traced code, with derivatives of the result.
 
     >>> t = np.linspace(0, 1, 20)
     >>> found = least_squares(lambda p: p["a"] * np.exp(-p["k"] * t) - 3 * np.exp(-2 * t), {"a": 1.0, "k": 0.0})
@@ -50,17 +50,17 @@ def least_squares(
     limits = vector.spread(low, -np.inf), vector.spread(high, np.inf)
     solver, start = of_scipy("optimize.least_squares"), vector.pack(x0)
     if current_trace() is not None:
-        found = solver(residuals, start, jac, limits, args=args, **options)
+        result = solver(residuals, start, jac, limits, args=args, **options)
     else:
         with Progress("least_squares", disp) as progress:
             fun, jac = progress.counting(residuals, _cost), progress.iterating(jac)
-            found = solver(fun, start, jac, limits, args=args, **options)
+            result = solver(fun, start, jac, limits, args=args, **options)
         if isinstance(options.get("callback"), LossPlot):
             options["callback"].finish()
     for field in ("x", "grad", "active_mask"):
-        if field in found:
-            found[field] = vector.unpack(found[field])
-    return found
+        if field in result:
+            result[field] = vector.unpack(result[field])
+    return result
 
 
 def _cost(residuals: Any) -> float:
@@ -72,14 +72,13 @@ def curve_fit(
     check_finite: bool | None = None, bounds: Any = (-np.inf, np.inf), method: str | None = None, jac: Any = None,
     **options: Any,
 ) -> Any:  # fmt: skip
-    """The parameters of a model that fit data, and their covariance, by `scipy.optimize.curve_fit`, whose arguments and
-    result these are.
+    """Fit the parameters of a model to data, with the arguments and result of `scipy.optimize.curve_fit`.
 
     The model is `f(xdata, *parameters)`, numbers that begin at the list `p0`, or `f(xdata, parameters)` if `p0` is a
-    pytree, such as a dictionary; then so is what is found, whose elements the covariance has in the order of the
-    leaves. `xdata` may be a pytree, and so may `ydata`, which the model then gives and `sigma` may be. The Jacobian of
-    the model is derived and compiled if `jac` is None. In a traced function it is `scipy.optimize.curve_fit` there,
-    with derivatives of both results.
+    pytree, such as a dictionary. In that case the fitted parameters are a pytree too, and the covariance has its
+    elements in the order of the leaves. `xdata` may be a pytree, and so may `ydata`, the result of the model, and
+    `sigma`. The Jacobian of the model is derived and compiled if `jac` is None. In a traced function it is the
+    `scipy.optimize.curve_fit` of traced code, with derivatives of both results.
 
     >>> t = np.linspace(0, 1, 20)
     >>> found, covariance = curve_fit(lambda t, a, k: a * np.exp(-k * t), t, 3 * np.exp(-2 * t))
@@ -99,23 +98,25 @@ def curve_fit(
 
     def of_vector(f: Callable[..., Any]) -> Callable[..., Any]:
         def model(x: Any, v: Any) -> Any:
-            given = [v[k] for k in range(v.shape[0])] if vector is None else [vector.unpack(v)]
-            found = inlined(f)(x, *given)
-            return found if data is None else data.pack(found)
+            args = [v[k] for k in range(v.shape[0])] if vector is None else [vector.unpack(v)]
+            result = inlined(f)(x, *args)
+            return result if data is None else data.pack(result)
 
         model.__wrapped__ = f  # type: ignore[attr-defined]
         return model
 
     value = compiled(f, ("value", what, place), of_vector, what)
     if jac is None:
-        slopes = compiled(f, ("slopes", what, place), lambda f: api.jacfwd(of_vector(f), 1), f"{what}: Jacobian")
-        jac = lambda x, *p: slopes(x, joined(p))  # noqa: E731
+        derivatives = compiled(
+            f, ("derivatives", what, place), lambda f: api.jacfwd(of_vector(f), 1), f"{what}: Jacobian"
+        )
+        jac = lambda x, *p: derivatives(x, joined(p))  # noqa: E731
 
     @functools.wraps(f)
     def model(x: Any, *p: Any) -> Any:
         return value(x, joined(p))
 
-    found, *others = of_scipy("optimize.curve_fit")(
+    result, *others = of_scipy("optimize.curve_fit")(
         model, xdata, ydata, p0, sigma, absolute_sigma, check_finite, bounds, method, jac, **options
     )
-    return (found if vector is None else vector.unpack(found), *others)
+    return (result if vector is None else vector.unpack(result), *others)

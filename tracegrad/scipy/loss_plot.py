@@ -1,4 +1,4 @@
-"""A callback that draws the loss while a solver runs."""
+"""Plot of the loss while a solver runs, as a callback."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ STEEP = 100.0  # from this ratio of the largest to the least loss on, the axis i
 
 
 class LossPlot:
-    """A callback of `minimize`, of this package or of SciPy, that keeps the loss of each iteration and draws it.
+    """Callback of `minimize`, of this package or of SciPy, that records the loss of each iteration and draws it.
 
-    In a notebook the picture appears when the solver begins and follows it; elsewhere nothing is shown. `losses` is the
-    list of them, the picture is `_repr_svg_()`, which notebooks show by themselves, and `save` writes it to a file. The
-    axis is of logarithms where all losses are positive and differ much. Runs that share one follow each other in it.
+    In a notebook the picture appears when the solver begins, and is updated; elsewhere nothing is shown. `losses` is
+    the list of losses. The picture is `_repr_svg_()`, which notebooks display, and `save` writes it to a file. The axis
+    is logarithmic if all losses are positive and differ much. Several runs with one callback are drawn in sequence.
 
-    Raises TypeError where what it is called with has no loss.
+    TypeError if the callback's argument has no loss.
 
     >>> from tracegrad.scipy import minimize
     >>> plot = LossPlot("a parabola")
@@ -44,7 +44,7 @@ class LossPlot:
         self._next, self._display, self._drawn = 0.0, None, 0
 
     def __call__(self, intermediate_result: Any) -> None:
-        """An iteration has ended with this result, whose `fun` or `cost` is the loss."""
+        """Record the loss of an iteration, the `fun` or `cost` of its result."""
         loss = _loss_of(intermediate_result)
         if loss is None:
             text = f"a {type(self).__name__} is called with results that have `fun` or `cost`"
@@ -56,7 +56,7 @@ class LossPlot:
             self._next = now + BETWEEN
 
     def finish(self) -> None:
-        """Show what has not been shown; `tracegrad.scipy.minimize` calls it at its end."""
+        """Show the remaining iterations; `tracegrad.scipy.minimize` calls it at its end."""
         if self._drawn != len(self.losses):
             self._show()
 
@@ -86,9 +86,9 @@ class LossPlot:
 
 
 def _loss_of(result: Any) -> float | None:
-    found = getattr(result, "cost", None)
-    found = getattr(result, "fun", None) if found is None else found
-    return None if found is None else float(found)
+    match = getattr(result, "cost", None)
+    match = getattr(result, "fun", None) if match is None else match
+    return None if match is None else float(match)
 
 
 def _in_notebook() -> bool:
@@ -100,7 +100,7 @@ def _in_notebook() -> bool:
 
 # -- the picture -------------------------------------------------------------------------------------------------------
 def drawn(title: str, losses: Sequence[float]) -> str:
-    """The text of an SVG of the losses, those that are finite."""
+    """Return the text of an SVG of the finite losses."""
     points = [(float(k), x) for k, x in enumerate(losses, 1) if math.isfinite(x)]
     body = [rectangle("page", 0.5, 0.5, WIDTH - 1, HEIGHT - 1, 8), words(title, LEFT, 26, "text heading")]
     last = f"{losses[-1]:.6g} after {len(losses)}" if losses else "no iteration yet"
@@ -140,20 +140,20 @@ def _curve(points: list[tuple[float, float]]) -> Iterator[str]:
 
 
 def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """At most so many of the points, with the last."""
+    """Return at most this number of the points, including the last."""
     step = -(-len(points) // MOST)
     return points[::-step][::-1]
 
 
 def _decades(low: float, high: float) -> tuple[float, float, list[float]]:
-    """The ends of an axis of logarithms, and its ticks."""
+    """Return the ends of a logarithmic axis, and its ticks."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     step = max(1, -(-(last - first) // 6))
     return 10.0**first, 10.0**last, [10.0**k for k in range(first, last + 1, step)]
 
 
 def _steps(low: float, high: float, most: int = 5) -> tuple[float, float, list[float]]:
-    """The ends of an axis, and its ticks, which are round numbers."""
+    """Return the ends of an axis, and its ticks, which are round numbers."""
     wide = high - low or abs(high) or 1.0
     rough = wide / most
     power = 10.0 ** math.floor(math.log10(rough))

@@ -1,4 +1,4 @@
-"""`scipy.optimize.minimize` with compiled derivatives, of functions of pytrees."""
+"""Minimization, `scipy.optimize.minimize`, with compiled derivatives of functions of pytrees."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def minimize(
     hessp: Any = None, bounds: Any = None, constraints: Any = (), tol: float | None = None, callback: Any = None,
     options: Mapping[str, Any] | None = None, *, disp: bool = False,
 ) -> Any:  # fmt: skip
-    """The minimum of a scalar function, by `scipy.optimize.minimize`, whose arguments and result these are.
+    """Minimize a scalar function, with the arguments and result of `scipy.optimize.minimize`.
 
-    `x0` is an array of any shape, a list of numbers, or a pytree of arrays; `fun` gets, and the result has as `x` and
-    `jac`, what has its structure and shapes. Where a method takes a gradient, a Hessian or the product of that with a
-    vector, and none is given, it is derived from `fun` and compiled. So are the derivatives of constraints, whose
-    functions get what `fun` gets. `bounds` are those of SciPy for an array; for a pytree a pair `(low, high)` of
-    pytrees or numbers, with None for what has none. `args` may be arrays or pytrees. With `disp`, a line on stderr
-    tells of the iterations; `LossPlot()` as `callback` draws the loss.
+    `x0` is an array of any shape, a list of numbers, or a pytree of arrays; `fun` receives its structure and shapes,
+    and the result has them as `x` and `jac`. If a method uses a gradient, a Hessian or a Hessian-vector product, and
+    none is passed, it is derived from `fun` and compiled. The derivatives of constraints are derived too; their
+    functions have the argument of `fun`. `bounds` are SciPy's for an array; for a pytree they are a pair `(low, high)`
+    of pytrees or numbers, with None for no bound. `args` may be arrays or pytrees. With `disp`, a line on stderr shows
+    the iterations; `LossPlot()` as `callback` draws the loss.
 
-    In a traced function it is `scipy.optimize.minimize` there: compiled with the rest, with derivatives of the result
-    by the implicit function theorem with respect to what `fun` reads.
+    In a traced function it is the `scipy.optimize.minimize` of traced code: compiled with the rest, and the result has
+    derivatives by the implicit function theorem with respect to the values that `fun` reads.
 
-    Raises TypeError (a `ShapeError` too) where `fun` gives no scalar, FloatingPointError where a gradient is nan,
-    which it names, and what SciPy raises.
+    TypeError (a `ShapeError` too) if the result of `fun` is not a scalar; FloatingPointError for a gradient that is
+    nan, which it names; all errors of SciPy.
 
     >>> found = minimize(lambda p: np.sum((p["w"] - 1) ** 2) + p["b"] ** 2, {"w": np.zeros(2), "b": 1.0})
     >>> found.x["w"].round(6), found.success
@@ -55,47 +55,47 @@ def minimize(
     name = method.lower() if isinstance(method, str) else ""
     args = args if isinstance(args, tuple) else (args,)
     objective = (WithGradient if jac is True else OfVector)(fun, vector)
-    given = _derivatives(objective, name, jac, hess, hessp)
+    inputs = _derivatives(objective, name, jac, hess, hessp)
     constraints = constraints_of(vector, constraints, bends=name == "trust-constr")
-    given |= {"bounds": bounds_of(vector, bounds), "constraints": constraints, "tol": tol}
-    given |= {"args": args, "method": method, "options": None if options is None else dict(options)}
+    inputs |= {"bounds": bounds_of(vector, bounds), "constraints": constraints, "tol": tol}
+    inputs |= {"args": args, "method": method, "options": None if options is None else dict(options)}
     solver = of_scipy("optimize.minimize")
     if current_trace() is not None:
-        found = solver(x0=vector.pack(x0), callback=callback, **given)
+        result = solver(x0=vector.pack(x0), callback=callback, **inputs)
     else:
         with Progress(f"minimize{f', {method}' if name else ''}", disp) as progress, threads_for(name):
-            given["fun"] = progress.counting(given["fun"])
-            told = _callback(vector, callback, progress, lambda v: given["fun"](v, *args))
-            found = solver(x0=vector.pack(x0), callback=told, **given)
+            inputs["fun"] = progress.counting(inputs["fun"])
+            told = _callback(vector, callback, progress, lambda v: inputs["fun"](v, *args))
+            result = solver(x0=vector.pack(x0), callback=told, **inputs)
         if isinstance(callback, LossPlot):
             callback.finish()
     for field in ("x", "jac", "grad"):
-        if field in found and np.shape(found[field]) == (vector.size,):
-            found[field] = vector.unpack(found[field])
-    return found
+        if field in result and np.shape(result[field]) == (vector.size,):
+            result[field] = vector.unpack(result[field])
+    return result
 
 
 def _derivatives(objective: OfVector, method: str, jac: Any, hess: Any, hessp: Any) -> dict[str, Any]:
-    """The function and its derivatives as SciPy takes them."""
-    vector, given = objective.vector, dict[str, Any]()
+    """Return the function and its derivatives as SciPy takes them."""
+    vector, options = objective.vector, dict[str, Any]()
     if jac is True or (jac is None and method not in _NOTHING):
         both = objective.value_and_gradient()
         apart = Both(both if jac is True else checked(vector, both))
-        given = {"fun": apart.value, "jac": apart.gradient} if current_trace() is None else {"fun": both, "jac": True}
+        options = {"fun": apart.value, "jac": apart.gradient} if current_trace() is None else {"fun": both, "jac": True}
     elif method in _NOTHING or not callable(jac):
-        given = {"fun": number(objective.value()), "jac": jac}
+        options = {"fun": number(objective.value()), "jac": jac}
     else:
-        given = {"fun": number(objective), "jac": _packed(OfVector(jac, vector))}
+        options = {"fun": number(objective), "jac": _packed(OfVector(jac, vector))}
     if hess is None and hessp is None:
         if method in _HESSIANS:
-            given["hess"] = objective.hessian()
+            options["hess"] = objective.hessian()
         elif method in _PRODUCTS:
-            given["hessp"] = objective.product()
+            options["hessp"] = objective.product()
     if hess is not None:
-        given["hess"] = OfVector(hess, vector) if callable(hess) else hess
+        options["hess"] = OfVector(hess, vector) if callable(hess) else hess
     if hessp is not None:
-        given["hessp"] = lambda v, p, *args: vector.pack(hessp(vector.unpack(v), vector.unpack(p), *args))
-    return given
+        options["hessp"] = lambda v, p, *args: vector.pack(hessp(vector.unpack(v), vector.unpack(p), *args))
+    return options
 
 
 def _packed(gradient: OfVector) -> Callable[..., Any]:
@@ -103,8 +103,10 @@ def _packed(gradient: OfVector) -> Callable[..., Any]:
 
 
 def _callback(vector: Vector, callback: Any, progress: Progress, value: Callable[[Any], Any]) -> Any:
-    """What SciPy calls after each iteration: it looks at the names of the arguments to know what to give, but gives
-    some methods a place alone. `value` is the function of that."""
+    """Make the function that SciPy calls after each iteration; `value` evaluates the objective.
+
+    SciPy chooses the arguments by the callback's parameter names, but some methods pass the position alone.
+    """
     if callback is None:
         return (lambda *_: progress.iterated()) if progress.shown else None
     if set(inspect.signature(callback).parameters) == {"intermediate_result"}:
@@ -114,9 +116,9 @@ def _callback(vector: Vector, callback: Any, progress: Progress, value: Callable
             progress.iterated()
             if isinstance(intermediate_result, np.ndarray):
                 intermediate_result = OptimizeResult(x=intermediate_result, fun=value(intermediate_result))
-            given = OptimizeResult(intermediate_result)
-            given.x = vector.unpack(np.array(given.x))
-            return callback(intermediate_result=given)
+            args = OptimizeResult(intermediate_result)
+            args.x = vector.unpack(np.array(args.x))
+            return callback(intermediate_result=args)
 
         return of_result
 

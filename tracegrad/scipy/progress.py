@@ -1,4 +1,4 @@
-"""The line on stderr that tells of the iterations of a solver."""
+"""Progress line on stderr with the iterations of a solver."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ BETWEEN = 0.1  # seconds until the line is written again
 
 
 class Progress:
-    """Counts evaluations and iterations, and tells of them if `shown`: on a terminal at most each tenth of a second, in
-    one line that is written over; elsewhere once, at the end."""
+    """Count evaluations and iterations, and report them if `shown`.
+
+    On a terminal the report is one line, updated at most each tenth of a second; elsewhere it is printed once, at the
+    end.
+    """
 
     def __init__(self, name: str, shown: bool, stream: Any = None):
         self.name, self.shown, self.stream = name, shown, stream or sys.stderr
@@ -32,23 +35,23 @@ class Progress:
             self._write("\n")
 
     def counting(self, fun: Callable[..., Any], cost: Callable[[Any], float] | None = None) -> Callable[..., Any]:
-        """`fun`, a function to a value, to a value and more, or to what has a `cost`; each call of it is counted."""
+        """Wrap `fun`, a function to a value, a tuple with a value, or an object with a `cost`; count its calls."""
         if not self.shown:
             return fun
 
         def call(*args: Any) -> Any:
-            found = fun(*args)
+            result = fun(*args)
             self.evaluations += 1
             if cost is not None:
-                self.value = cost(found)
+                self.value = cost(result)
             else:
-                self.value = found[0] if isinstance(found, tuple) else found
-            return found
+                self.value = result[0] if isinstance(result, tuple) else result
+            return result
 
         return call
 
     def iterating(self, jac: Any) -> Any:
-        """`jac`, if it is a function, each call of which is an iteration."""
+        """Wrap `jac`, if it is a function; each call of it counts as an iteration."""
         if not self.shown or not callable(jac):
             return jac
 
@@ -59,7 +62,7 @@ class Progress:
         return call
 
     def iterated(self) -> None:
-        """An iteration has ended."""
+        """Count an iteration that has ended."""
         self.iterations += 1
         now = time.perf_counter()
         if self.shown and now >= self._next and self._on_terminal():

@@ -1,4 +1,4 @@
-"""Pytrees of numbers as one vector of float64, which is what SciPy's solvers work on."""
+"""Ravel a pytree of numbers into one float64 vector, on which SciPy's solvers work."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["Vector", "as_given"]
 
 
 class Vector:
-    """How the leaves of a pytree lie in a vector, one after the other, each in C's order.
+    """Layout of the leaves of a pytree in a vector, one after the other, each in C order.
 
-    Leaves come back with their shapes and, if they were floating, with their dtypes; others as float64. `what` is the
-    function that is called, `name` the argument.
+    Unpacked leaves have their shapes and, if they were floating, their dtypes; others are float64. `what` is the public
+    function, `name` its argument.
 
-    Raises `DTypeError` where a leaf is no real number or array of them, and ValueError where there are none.
+    `DTypeError` if a leaf is no real number or array of real numbers, and ValueError if there are no leaves.
 
     >>> vector = Vector("minimize", "x0", {"w": np.ones((2, 2)), "b": 3.0})
     >>> vector.pack({"w": np.eye(2), "b": 5.0})
@@ -56,12 +56,14 @@ class Vector:
 
     @property
     def key(self) -> Any:
-        """What tells it from others that lay their leaves otherwise."""
+        """Return a key that differs for other layouts."""
         return self.structure, self.shapes, self.dtypes
 
     def pack(self, x: Any, behind: tuple[int, ...] = ()) -> Any:
-        """The vector of a pytree of this structure, whose leaves may have more axes `behind` theirs; a list may stand
-        for an array. ShapeError for another one."""
+        """Pack a pytree of this structure into a vector; a list may stand for an array.
+
+        The leaves may have more axes `behind` theirs. ShapeError for another structure or shape.
+        """
         if self.is_array and isinstance(x, list | tuple):
             x = np.reshape(joined(tree.leaves(x), behind), (-1, *self.shapes[0][1:], *behind))
         leaves, structure = tree.flatten(x)
@@ -69,32 +71,35 @@ class Vector:
             self._refuse(f"the structure {structure}", self.structure)
         for leaf, shape, path in zip(leaves, self.shapes, self.paths):
             if np.shape(leaf) != shape + behind:
-                found, wanted = np.shape(leaf), shape + behind
-                self._refuse(f"{path or 'a leaf'} of shape {found}", f"{self.name}{path} has {wanted}")
+                result, wanted = np.shape(leaf), shape + behind
+                self._refuse(f"{path or 'a leaf'} of shape {result}", f"{self.name}{path} has {wanted}")
         return joined(leaves, behind)
 
     def _refuse(self, found: Any, wanted: Any) -> None:
         raise ShapeError(located(f"{self.what}: {found} does not fit {self.name}: {wanted}"))
 
     def unpack(self, v: Any) -> Any:
-        """The pytree of a vector, ndarray or traced."""
+        """Unpack a vector, ndarray or traced, into a pytree."""
         return v if self.flat else self.along(v, ())
 
     def along(self, v: Any, behind: tuple[int, ...]) -> Any:
-        """The pytree of an array whose first axis is that of the vector, with more axes `behind`."""
+        """Unpack an array whose first axis is the vector's, with more axes `behind`, into a pytree."""
         parts = [np.reshape(v[i:j], shape + behind) for shape, (i, j) in zip(self.shapes, pairwise(self.cuts))]
         parts = [part if dtype == np.float64 else part.astype(dtype) for part, dtype in zip(parts, self.dtypes)]
         return tree.unflatten(self.structure, [part if part.shape else part[()] for part in parts])
 
     def spread(self, end: Any, default: float) -> Any:
-        """The vector of a bound: a number or a pytree of arrays that broadcast to the leaves; `default` for None."""
+        """Pack a bound into a vector: a number, or a pytree of arrays that broadcast to the leaves.
+
+        None is `default`.
+        """
         if end is None or np.isscalar(end):
             return np.full(self.size, default if end is None else end, np.float64)
         parts = tree.flatten_up_to(self.structure, end)
         return joined([np.broadcast_to(default if x is None else x, s) for x, s in zip(parts, self.shapes)])
 
     def place(self, i: int) -> str:
-        """How the user calls element `i` of the vector.
+        """Return the user's name of element `i` of the vector.
 
         >>> Vector("minimize", "x0", {"w": np.ones((2, 2)), "b": 3.0}).place(3)
         "x0['w'][1, 0]"
@@ -109,7 +114,7 @@ _NUMBERS = (bool, int, float, np.generic)
 
 
 def joined(leaves: Sequence[Any], behind: tuple[int, ...] = ()) -> Any:
-    """Leaves, ndarrays or traced, in a row, as float64; with more axes `behind` those that become one."""
+    """Concatenate leaves, ndarrays or traced, as float64; more axes `behind` the flattened ones are kept."""
     rows: list[Any] = [leaf if isinstance(leaf, Carrier) else np.asarray(leaf, np.float64) for leaf in leaves]
     rows = [np.reshape(row, (-1, *behind)) for row in rows]
     rows = [row if row.dtype == np.float64 else row.astype(np.float64) for row in rows]

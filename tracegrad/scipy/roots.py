@@ -1,4 +1,4 @@
-"""`scipy.optimize`'s `root` and `root_scalar` with compiled derivatives."""
+"""Root finding, `root` and `root_scalar` of `scipy.optimize`, with compiled derivatives."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def root(
     fun: Callable[..., Any], x0: Any, args: Any = (), method: str = "hybr", jac: Any = None, tol: float | None = None,
     callback: Any = None, options: Mapping[str, Any] | None = None,
 ) -> Any:  # fmt: skip
-    """A root of a function of several variables, by `scipy.optimize.root`, whose arguments and result these are.
+    """Find a root of a function of several variables, with the arguments and result of `scipy.optimize.root`.
 
-    `x0` is an array of any shape, a list of numbers, or a pytree of arrays, which `fun` gets and the result has as `x`.
-    What `fun` gives has as many elements, in any structure. For `method` "hybr" and "lm" the Jacobian is derived and
-    compiled where none is given. In a traced function it is `scipy.optimize.root` there, with derivatives of the result
-    by the implicit function theorem.
+    `x0` is an array of any shape, a list of numbers, or a pytree of arrays; `fun` receives its structure, and the
+    result has it as `x`. The result of `fun` has as many elements, in any structure. For `method` "hybr" and "lm" the
+    Jacobian is derived and compiled unless it is passed. In a traced function it is the `scipy.optimize.root` of traced
+    code, and the result has derivatives by the implicit function theorem.
 
-    Raises what SciPy raises, and TypeError where `fun` is no function.
+    All errors of SciPy, and TypeError if `fun` is no function.
 
     >>> found = root(lambda p: {"sum": p["a"] + p["b"] - 3.0, "product": p["a"] * p["b"] - 2.0}, {"a": 0.5, "b": 5.0})
     >>> print(f"{found.x['a']:.6f} {found.x['b']:.6f}")
@@ -42,12 +42,12 @@ def root(
         jac = residuals.jacobian
     elif jac is True:
         f = residuals.with_jacobian
-    given = {"method": method, "jac": jac, "tol": tol, "options": None if options is None else dict(options)}
+    mapping = {"method": method, "jac": jac, "tol": tol, "options": None if options is None else dict(options)}
     if callback is not None and current_trace() is None:
-        given["callback"] = lambda v, f: callback(vector.unpack(v), f)
-    found = of_scipy("optimize.root")(f, vector.pack(x0), args, **given)
-    found["x"] = vector.unpack(found["x"])
-    return found
+        mapping["callback"] = lambda v, f: callback(vector.unpack(v), f)
+    result = of_scipy("optimize.root")(f, vector.pack(x0), args, **mapping)
+    result["x"] = vector.unpack(result["x"])
+    return result
 
 
 def root_scalar(
@@ -55,10 +55,11 @@ def root_scalar(
     fprime2: Any = None, x0: Any = None, x1: Any = None, xtol: float | None = None, rtol: float | None = None,
     maxiter: int | None = None, options: Mapping[str, Any] | None = None,
 ) -> Any:  # fmt: skip
-    """A root of a function of a number, by `scipy.optimize.root_scalar`, whose arguments and result these are.
+    """Find a root of a function of a number, with the arguments and result of `scipy.optimize.root_scalar`.
 
-    With `x0` alone, Newton's method is used, with the derivative of `f`, compiled; `method="halley"` gets the second
-    one too. In a traced function it is `scipy.optimize.root_scalar` there, with derivatives of the root.
+    With `x0` alone, Newton's method is used, with the compiled derivative of `f`; `method="halley"` uses the second
+    derivative too. In a traced function it is the `scipy.optimize.root_scalar` of traced code, with derivatives of the
+    root.
 
     >>> found = root_scalar(lambda x, a: x**3 - a, 8.0, x0=1.0)
     >>> print(f"{found.root:.12f} {found.method}")
@@ -73,9 +74,9 @@ def root_scalar(
         fprime = number(compiled(f, ("first", what), api.grad, f"{what}: derivative"))
     if fprime is not True:
         f = number(compiled(f, ("value", what), lambda f: f, what))
-    given = {"fprime": fprime, "fprime2": fprime2, "x0": x0, "x1": x1, "bracket": bracket, "method": method}
-    given |= {"xtol": xtol, "rtol": rtol, "maxiter": maxiter, "options": None if options is None else dict(options)}
-    return of_scipy("optimize.root_scalar")(f, args, **given)
+    mapping = {"fprime": fprime, "fprime2": fprime2, "x0": x0, "x1": x1, "bracket": bracket, "method": method}
+    mapping |= {"xtol": xtol, "rtol": rtol, "maxiter": maxiter, "options": None if options is None else dict(options)}
+    return of_scipy("optimize.root_scalar")(f, args, **mapping)
 
 
 def _second(f: Callable[..., Any]) -> Callable[..., Any]:

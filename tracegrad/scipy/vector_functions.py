@@ -1,4 +1,4 @@
-"""Functions of pytrees as SciPy's solvers call them: of a vector, compiled, with the derivatives that are wanted."""
+"""Adapters of functions of pytrees to compiled functions of a vector, with the derivatives that a solver needs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Function = Callable[..., Any]
 
 
 def of_scipy(name: str) -> Any:
-    """SciPy's function of this name, `optimize.root`; in a trace, what stands for it there."""
+    """Return SciPy's function of this name, as `optimize.root`; in a trace, its shadow."""
     package, _, inside = name.partition(".")
-    found = getattr(import_module(f"scipy.{package}"), inside)
-    return found if current_trace() is None else shadow_of(found)
+    result = getattr(import_module(f"scipy.{package}"), inside)
+    return result if current_trace() is None else shadow_of(result)
 
 
 def compiled(fun: Function, key: Any, make: Callable[[Function], Function], name: str) -> Any:
-    """What `make` makes of a function, compiled and kept with it under this key; messages call it `name`."""
+    """Apply `make` to a function, compile the result, and cache it on the function under this key and `name`."""
 
     def body(*args: Any) -> Any:
         return make(fun)(*args)
@@ -41,10 +41,10 @@ def compiled(fun: Function, key: Any, make: Callable[[Function], Function], name
 
 
 class OfVector:
-    """`fun(*args)`, whose argument at `place` is a pytree, with its vector there instead.
+    """Adapter of `fun(*args)`, whose argument at `place` is a pytree, to a function of its vector.
 
-    What its methods give is compiled when it is first called, and kept with `fun`: the next solver that is given that
-    function finds it.
+    The functions that its methods return are compiled at their first call, and cached on `fun`, so that the next solver
+    with that function reuses them.
     """
 
     def __init__(self, fun: Function, vector: Vector, place: int = 0):
@@ -56,13 +56,12 @@ class OfVector:
         return self.plain(*args)
 
     def plain(self, *args: Any) -> Any:
-        """The function itself."""
+        """Return the function itself."""
         x = self.vector.unpack(args[self.place])
         return inlined(self.fun)(*args[: self.place], x, *args[self.place + 1 :])
 
     def made(self, name: str, make: Callable[[Function], Function]) -> Any:
-        """What a transform makes of the function of the vector. It is told from others by its `name`, by which messages
-        call it."""
+        """Apply a transform to the function of the vector; `name` is the cache key, and its name in messages."""
 
         key = (self.vector.key, self.place, name)
         return compiled(self.fun, key, lambda _: make(self._as_function()), f"{self.vector.what}: {name}")
@@ -96,7 +95,7 @@ class OfVector:
 
 
 class WithGradient(OfVector):
-    """A function that gives its gradient beside its value, of which second derivatives are those of that gradient."""
+    """Function that returns its gradient together with its value; second derivatives differentiate that gradient."""
 
     def __call__(self, *args: Any) -> Any:
         value, gradient = self.plain(*args)
@@ -137,9 +136,9 @@ class Residuals(OfVector):
         return self.made(by.__name__, lambda flat: by(_in_a_row(flat), self.place))
 
     def __call__(self, *args: Any) -> Any:
-        found = self._elements(*args)
-        self.rows = found.size
-        return found
+        result = self._elements(*args)
+        self.rows = result.size
+        return result
 
     def jacobian(self, *args: Any) -> Any:
         """`(*args) -> matrix`: with a row for each element of the result."""
@@ -148,9 +147,9 @@ class Residuals(OfVector):
         return self._slopes(*args)
 
     def with_jacobian(self, *args: Any) -> tuple[Any, Any]:
-        """Of a function that gives its Jacobian beside its result: both."""
-        found, jacobian = self.plain(*args)
-        return joined(tree.leaves(found)), jacobian
+        """Return result and Jacobian of a function that returns both."""
+        result, jacobian = self.plain(*args)
+        return joined(tree.leaves(result)), jacobian
 
     def weighted_hessian(self) -> Any:
         """`(v, weights) -> matrix`: the Hessian of the sum of the elements times weights."""
@@ -164,11 +163,11 @@ def _in_a_row(flat: Function) -> Function:
 
 
 def number(value: Function) -> Function:
-    """`value`, a function to a scalar, as one to a float; in a trace as it is."""
+    """Convert `value`, a function to a scalar, to a function to a float; in a trace return it unchanged."""
 
     def call(*args: Any) -> Any:
-        found = value(*args)
-        return float(found) if isinstance(found, np.ndarray | np.generic) else found
+        result = value(*args)
+        return float(result) if isinstance(result, np.ndarray | np.generic) else result
 
     return call
 
@@ -189,9 +188,9 @@ def checked(vector: Vector, both: Function) -> Function:
 
 
 class Both:
-    """A function of ndarrays to a value and a gradient, as two functions: a place where both are known is asked once.
+    """Split a function of ndarrays to a value and a gradient into two functions, with one evaluation at each point.
 
-    SciPy does the same for `jac=True`, and takes as long for it as for all else that it does in Python.
+    SciPy does the same for `jac=True`, with a large overhead in Python.
     """
 
     def __init__(self, both: Function):

@@ -1,8 +1,8 @@
-"""SciPy's face of a carried value: what stands in traced code for functions and objects of SciPy.
+"""SciPy front end: replacements in traced code for SciPy's functions and objects.
 
-A function of SciPy's is known by its public name. `shadow_of` answers with its *shadow*, which is a function over ops
-and lies in the module of this folder that has the name of SciPy's; that is imported when the first of its functions is
-asked for. Universal functions need none: they come by NumPy's protocol (`tracegrad.numpy_api.registry`).
+A SciPy function is known by its public name. `shadow_of` returns its *shadow*: a function over ops, in the module of
+this folder that has the name of SciPy's module. The module is imported at the first use of one of its functions. Ufuncs
+need no shadow: they use NumPy's protocol (`tracegrad.numpy_api.registry`).
 """
 
 from tracegrad.scipy_api.registry import (

@@ -1,4 +1,4 @@
-"""`scipy.signal`: convolutions and correlations."""
+"""Convolutions and correlations of `scipy.signal`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["correlated", "over_windows"]
 
 
 def over_windows(x: Any, w: Any) -> Any:
-    """Of each window of `x` that has the shape of `w`, the sum of its products with `w`."""
+    """Sum the products of `w` with each window of `x` that has its shape."""
     rank = len(x.shape)
     if rank == 1:
         return np.correlate(x, _conj(w), "valid")  # which takes the conjugate of the second
@@ -27,14 +27,14 @@ def _conj(x: Any) -> Any:
 
 
 def _full(x: Any, y: Any) -> Any:
-    """The sums of all x[i] * y[j] with the same i + j, for each axis."""
+    """Sum all x[i] * y[j] with the same i + j, for each axis."""
     if x.size < y.size:
         x, y = y, x
     return over_windows(np.pad(x, [(n - 1, n - 1) for n in y.shape]), np.flip(y))
 
 
 def _cut(x: Any, sizes: Any) -> Any:
-    """The middle of `x`, of these sizes."""
+    """Return the middle of `x`, of these sizes."""
     return x[tuple([slice((n - m) // 2, (n - m) // 2 + m) for n, m in zip(x.shape, sizes)])]
 
 

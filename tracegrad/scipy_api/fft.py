@@ -1,7 +1,7 @@
-"""`scipy.fft`: Fourier transforms, which are NumPy's, and the transforms of real numbers to real numbers.
+"""Fourier transforms of `scipy.fft`, which are NumPy's, and sine and cosine transforms.
 
-Of the latter SciPy's own transform is one node. It is linear; its transpose is a transform of the inverse type, between
-weights of the first or the last elements, which the definitions of types 2 and 3 do not count alike.
+A sine or cosine transform is one node, computed by SciPy. It is linear: its transpose is a transform of the inverse
+type, between weights of the first or last elements, which types 2 and 3 define differently.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class _Transform:
         return (np.asarray(getattr(fft, self.name)(x, self.kind, axis=self.axis, norm=self.norm)),)
 
     def of(self, x: Any) -> Any:
-        """The transform of a value."""
+        """Apply the transform to a value."""
         outputs = opaque(x, results=((x.shape, short_name(x.dtype)),), call=self)
         return custom_call(*outputs, x, count=1, rule=self)[0]
 
     def transposed(self, ct: Any) -> Any:
-        """The transpose of the transform, of a value."""
+        """Apply the transpose of the transform to a value."""
         if self.name.startswith("i"):
             return _Transform(self.name[1:], _INVERSE[self.kind], _OTHER[self.norm], self.axis).transposed(ct)
         back = _Transform(self.name, _INVERSE[self.kind], self.norm, self.axis)
@@ -60,7 +60,7 @@ class _Transform:
         return multiply(back.of(divide(ct, weights)), weights)
 
     def _weights(self, x: Any) -> Any:
-        """How often the definition counts what the transpose counts once; None for always."""
+        """Return the weights of elements that the definition and the transpose count differently; None for 1."""
         n = x.shape[self.axis]
         weights = np.ones(n, x.dtype)
         if self.kind in (2, 3):

@@ -1,4 +1,4 @@
-"""`scipy.integrate`: integrals of samples."""
+"""Integrals of samples, of `scipy.integrate`."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def cumulative_trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1, i
     if initial not in (None, 0):
         raise refuse("scipy.integrate.cumulative_trapezoid with another initial= than 0")
     y, gaps = _samples(y, x, dx, axis)
-    found = np.cumsum(gaps * (y[..., 1:] + y[..., :-1]) * 0.5, axis=-1)
+    result = np.cumsum(gaps * (y[..., 1:] + y[..., :-1]) * 0.5, axis=-1)
     if initial is not None:
-        found = np.concatenate([np.zeros((*found.shape[:-1], 1), found.dtype), found], axis=-1)
-    return np.moveaxis(found, -1, axis)
+        result = np.concatenate([np.zeros((*result.shape[:-1], 1), result.dtype), result], axis=-1)
+    return np.moveaxis(result, -1, axis)
 
 
 @shadow("scipy.integrate.simpson")
@@ -54,17 +54,17 @@ def simpson(y: Any, x: Any = None, *, dx: Any = 1.0, axis: int = -1) -> Any:
         gaps = gaps * np.ones(n - 1)
     if n < 3:
         return np.sum(gaps * (y[..., 1:] + y[..., :-1]) * 0.5, axis=-1)
-    found = _parabolas(y[..., : n - 1 + n % 2], gaps[..., : n - 2 + n % 2])
+    result = _parabolas(y[..., : n - 1 + n % 2], gaps[..., : n - 2 + n % 2])
     if n % 2:
-        return found
+        return result
     h, g = gaps[..., -1], gaps[..., -2]
-    found = found + y[..., -1] * (2.0 * h * h + 3.0 * g * h) / (6.0 * (g + h))
-    found = found + y[..., -2] * (h * h + 3.0 * g * h) / (6.0 * g)
-    return found - y[..., -3] * h**3 / (6.0 * g * (g + h))
+    result = result + y[..., -1] * (2.0 * h * h + 3.0 * g * h) / (6.0 * (g + h))
+    result = result + y[..., -2] * (h * h + 3.0 * g * h) / (6.0 * g)
+    return result - y[..., -3] * h**3 / (6.0 * g * (g + h))
 
 
 def _parabolas(y: Any, gaps: Any) -> Any:
-    """The sum of the integrals of the parabolas through three samples each."""
+    """Integrate the parabolas through three samples each, and sum the integrals."""
     g, h = gaps[..., 0::2], gaps[..., 1::2]
     both = g + h
     first = y[..., 0:-2:2] * (2.0 - h / g) + y[..., 1:-1:2] * (both * both / (g * h)) + y[..., 2::2] * (2.0 - g / h)
@@ -106,16 +106,16 @@ def cumulative_simpson(y: Any, *, x: Any = None, dx: Any = 1.0, axis: int = -1, 
         early[-1] = False  # there is nothing ahead of the last
         end = [(0, 0)] * (len(y.shape) - 1)
         parts = np.where(early, np.pad(ahead, [*end, (0, 1)]), np.pad(behind, [*end, (1, 0)]))
-    found = np.cumsum(parts, axis=-1)
+    result = np.cumsum(parts, axis=-1)
     if initial is not None:
-        first = np.moveaxis(to_float(arrays(initial, found)[0]) * np.ones((1,) * len(y.shape)), axis, -1)
-        first = np.broadcast_to(first, (*found.shape[:-1], 1))
-        found = np.concatenate([first, found + first], axis=-1)
-    return np.moveaxis(found, -1, axis)
+        first = np.moveaxis(to_float(arrays(initial, result)[0]) * np.ones((1,) * len(y.shape)), axis, -1)
+        first = np.broadcast_to(first, (*result.shape[:-1], 1))
+        result = np.concatenate([first, result + first], axis=-1)
+    return np.moveaxis(result, -1, axis)
 
 
 def _first_of_two(y: Any, gaps: Any) -> Any:
-    """The integrals over the first of two intervals each, of the parabolas through their three samples."""
+    """Integrate the parabolas through three samples over the first of their two intervals."""
     g, h = gaps[..., :-1], gaps[..., 1:]
     share = g / (g + h)
     bend = share * g / h

@@ -1,7 +1,7 @@
-"""Which functions of SciPy have a shadow, and how it is found.
+"""Registry of shadows: the SciPy functions that have one, and their lookup.
 
-`@shadow("scipy.linalg.cholesky")` registers a function with SciPy's own signature. It is called if a carrier is among
-the arguments, or in a list there; else SciPy's own is.
+`@shadow("scipy.linalg.cholesky")` registers a function with SciPy's own signature. It is called if an argument, or an
+element of a list argument, is a carrier; otherwise SciPy's own function is called.
 """
 
 from __future__ import annotations
@@ -72,8 +72,10 @@ _OBJECTS: dict[str, Callable[[Any, Any], Any]] = {}
 
 
 def shadow(*names: str, of_functions: bool = False) -> Callable[[Implementation], Implementation]:
-    """Register the decorated function as what stands for SciPy's functions of these names. One that takes functions is
-    called in every trace."""
+    """Register the decorated function as the shadow of SciPy's functions of these names.
+
+    A shadow of functions that take functions is called in every trace.
+    """
 
     def declare(implementation: Implementation) -> Implementation:
         for name in names:
@@ -86,8 +88,7 @@ def shadow(*names: str, of_functions: bool = False) -> Callable[[Implementation]
 
 
 def stands_for(package: str) -> Callable[[Implementation], Implementation]:
-    """Register the decorated function as what gives the stand-ins of objects of a package; None for those that have
-    none."""
+    """Register the decorated function as the factory of replacements for a package's objects, or None."""
 
     def declare(function: Implementation) -> Implementation:
         _OBJECTS[package] = function
@@ -97,7 +98,7 @@ def stands_for(package: str) -> Callable[[Implementation], Implementation]:
 
 
 class Attributes:
-    """How the attributes of an object that traced code has made are read: as they are."""
+    """Attribute access on an object that traced code has made: unguarded."""
 
     def __init__(self, value: Any):
         self.value = value
@@ -106,25 +107,25 @@ class Attributes:
         return getattr(self.value, name)
 
     def whole(self) -> None:
-        """The object is read as a whole."""
+        """Do nothing: an object made in the trace needs no guard."""
 
 
 def stand_in(value: Any, read: Any = None) -> Any:
-    """What stands for an object of SciPy's in traced code; None where there is nothing.
+    """Return the replacement of a SciPy object in traced code; None if there is none.
 
-    `read` reads an attribute of an object, so that another value is noticed of one from outside; after `read.whole()`,
-    any change of it is.
+    `read` reads an attribute of an object, so that a new value on an object from outside is noticed; after
+    `read.whole()`, any change of it is.
     """
     package = "scipy.sparse.linalg" if is_factors(value) else _package(type(value).__module__)
     if package not in _HOMES:
         return None
     _import(package)
-    found = _OBJECTS.get(package)
-    return None if found is None else found(value, read)
+    result = _OBJECTS.get(package)
+    return None if result is None else result(value, read)
 
 
 def is_factors(value: Any) -> bool:
-    """Whether it is what `scipy.sparse.linalg.splu` gives, whose class has no home."""
+    """Whether it is a result of `scipy.sparse.linalg.splu`, whose class has no public module."""
     return type(value).__name__ == "SuperLU" and type(value).__module__ == "builtins"
 
 
@@ -134,14 +135,14 @@ def is_fortran(value: Any) -> bool:
 
 
 def routine(value: Any) -> Any:
-    """What stands for a routine of Fortran in traced code."""
+    """Return the replacement of a Fortran routine in traced code."""
     from tracegrad.scipy_api.linalg.blas_lapack import of_fortran
 
     return of_fortran(value)
 
 
 def _import(package: str) -> None:
-    """Import what stands for the functions of a package."""
+    """Import the shadows of a package."""
     for home in _HOMES[package]:
         importlib.import_module(f"tracegrad.{home}")
 
@@ -151,13 +152,13 @@ def _in_trace() -> bool:
 
 
 def _package(module: str) -> str:
-    """The public package that a module of SciPy's belongs to."""
+    """Return the public package that a SciPy module belongs to."""
     path = module.split(".")
     return ".".join(path[: next((i for i, part in enumerate(path) if part.startswith("_")), len(path))])
 
 
 def public_name(x: Any) -> str:
-    """The name by which users find a function or class of SciPy's; "" for others.
+    """Return the name by which users find a SciPy function or class; "" for others.
 
     >>> import scipy.linalg
     >>> scipy.linalg.cho_factor.__module__, public_name(scipy.linalg.cho_factor)
@@ -172,7 +173,7 @@ def public_name(x: Any) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def shadow_of(function: Any) -> Any:
-    """What stands for a function of SciPy's in traced code; None where it does as it is, or nothing is known."""
+    """Return the shadow of a SciPy function; None if it needs none, or is unknown."""
     name = public_name(function)
     package = name.rpartition(".")[0]
     if package not in _HOMES:
@@ -186,10 +187,10 @@ def shadow_of(function: Any) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         if lead((*args, *kwargs.values())) is not None or (name in _OF_FUNCTIONS and _in_trace()):
             return ours(*args, **kwargs)
-        made = function(*args, **kwargs)
+        result = function(*args, **kwargs)
         if not isinstance(function, type):
-            return made
-        return stand_in(made, Attributes(made)) or made
+            return result
+        return stand_in(result, Attributes(result)) or result
 
     return call
 
@@ -201,7 +202,7 @@ def is_special(function: Any) -> bool:
 
 
 def of_ufunc(function: Any) -> Any:
-    """What a universal function of `scipy.special` is on carriers."""
+    """Return the implementation of a `scipy.special` ufunc on carriers."""
     from tracegrad.scipy_api.special import on_carriers
 
     return on_carriers(function)
@@ -211,7 +212,7 @@ registry.OTHERS = of_ufunc
 
 
 def shadows() -> list[str]:
-    """The names of SciPy's functions that traced code can call, but for those that SciPy itself computes.
+    """Return the names of SciPy's functions that traced code can call, except those that SciPy itself computes.
 
     >>> {"scipy.special.softmax", "scipy.special.gammaln", "scipy.special.comb"} <= set(shadows())
     True

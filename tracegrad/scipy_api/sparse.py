@@ -1,7 +1,7 @@
-"""`scipy.sparse`: matrices in products with traced arrays, and in systems.
+"""Sparse matrices of `scipy.sparse` in products and linear systems with traced arrays.
 
-A matrix of SciPy's in traced code is a `Sparse`: itself, and the arrays that hold it, which the program reads at each
-call, so that its elements may change. All that is not known of it the matrix does itself.
+A SciPy matrix in traced code is a `Sparse`: the matrix, and the arrays that hold its elements. The program reads the
+arrays at each call, so the elements may change. The matrix itself handles operations that `Sparse` does not know.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Sparse"]
 
 
 class Sparse:
-    """Stands for a sparse matrix: `held` is its data, indices and row pointers, or those of its transpose (`csc`)."""
+    """Replacement of a sparse matrix: `held` is its data, indices and row pointers, or its transpose's (`csc`)."""
 
     __array_ufunc__ = None
     __array_priority__ = 100.0
@@ -33,11 +33,11 @@ class Sparse:
 
     @property
     def T(self) -> Sparse:
-        """The transpose."""
+        """Return the transpose."""
         return Sparse(self._real.T, self._held, not self._csc, self._whole)
 
     def transpose(self, axes: Any = None, copy: bool = False) -> Any:
-        """The transpose."""
+        """Return the transpose."""
         return self.T
 
     def __matmul__(self, other: Any) -> Any:
@@ -50,7 +50,7 @@ class Sparse:
         return np.transpose(self.T._times(np.transpose(x)))
 
     def dot(self, other: Any) -> Any:
-        """The product with an array or a matrix."""
+        """Multiply by an array or a matrix."""
         return self @ other if np.ndim(other) else self._on_the_other("dot", other)
 
     def __mul__(self, other: Any) -> Any:
@@ -61,28 +61,28 @@ class Sparse:
         if name.startswith("__"):
             raise AttributeError(name)
         self._whole()
-        found = getattr(self._real, name)
-        if not callable(found):
-            return wrapped(found)
+        result = getattr(self._real, name)
+        if not callable(result):
+            return wrapped(result)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            given = _refused(f"scipy.sparse.{type(self._real).__name__}.{name}", args, kwargs)
-            return wrapped(found(*given[0], **given[1]))
+            inputs = _refused(f"scipy.sparse.{type(self._real).__name__}.{name}", args, kwargs)
+            return wrapped(result(*inputs[0], **inputs[1]))
 
         return call
 
     def _on_the_other(self, name: str, *others: Any) -> Any:
         self._whole()
-        given, _ = _refused(f"scipy.sparse.{type(self._real).__name__}.{name}", others, {})
-        return wrapped(getattr(self._real, name)(*given))
+        args, _ = _refused(f"scipy.sparse.{type(self._real).__name__}.{name}", others, {})
+        return wrapped(getattr(self._real, name)(*args))
 
     def _times(self, other: Any) -> Any:
         data, x, indices, indptr = *promoted([to_float(v) for v in arrays(self._held[0], other)]), *self._held[1:]
         if not x.shape or len(x.shape) > 2 or x.shape[0] != self.shape[1]:
             raise ValueError(f"matmul: dimension mismatch with signature {self.shape} and {x.shape}")
         columns = x if len(x.shape) == 2 else x.reshape(-1, 1)
-        found = sparse_product(data, indices, indptr, columns, rows=self.shape[0], turned=self._csc)
-        return found.reshape(self.shape[0], *x.shape[1:])
+        result = sparse_product(data, indices, indptr, columns, rows=self.shape[0], transposed=self._csc)
+        return result.reshape(self.shape[0], *x.shape[1:])
 
 
 def _operator(name: str) -> Callable[..., Any]:
@@ -99,7 +99,7 @@ def _plain(x: Any) -> bool:
 
 
 def _refused(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments as SciPy takes them; UnsupportedError for traced ones."""
+    """Return the arguments as SciPy takes them; UnsupportedError for traced ones."""
 
     def real(x: Any) -> Any:
         if isinstance(x, Sparse):
@@ -107,18 +107,18 @@ def _refused(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[
             return x._real
         if isinstance(x, list | tuple):
             return type(x)([real(v) for v in x])
-        found = known(x) if isinstance(x, Carrier) else x
-        if isinstance(x, Carrier) and found is None:
+        result = known(x) if isinstance(x, Carrier) else x
+        if isinstance(x, Carrier) and result is None:
             raise refuse(f"{name} with traced elements", "sparse matrices are constants; use a dense array")
-        return found
+        return result
 
     return [real(x) for x in args], {k: real(x) for k, x in kwargs.items()}
 
 
-def wrapped(made: Any) -> Any:
-    """What stands for a matrix that traced code has made; anything else as it is."""
-    found = _of_sparse(made, Attributes(made)) if hasattr(made, "tocsr") else None
-    return made if found is None else found
+def wrapped(output: Any) -> Any:
+    """Return the replacement of a matrix that traced code has made; other objects unchanged."""
+    result = _of_sparse(output, Attributes(output)) if hasattr(output, "tocsr") else None
+    return output if result is None else result
 
 
 @stands_for("scipy.sparse")
@@ -150,8 +150,8 @@ def _maker(name: str) -> None:
     def make(*args: Any, **kwargs: Any) -> Any:
         import scipy.sparse
 
-        given, named = _refused(f"scipy.sparse.{name}", args, kwargs)
-        return wrapped(getattr(scipy.sparse, name)(*given, **named))
+        inputs, named = _refused(f"scipy.sparse.{name}", args, kwargs)
+        return wrapped(getattr(scipy.sparse, name)(*inputs, **named))
 
 
 for _name in _MAKERS:
@@ -160,10 +160,10 @@ for _name in _MAKERS:
 
 # -- systems -------------------------------------------------------------------------------------------------------
 def _matrix(what: str, A: Any) -> Sparse:
-    found = A if isinstance(A, Sparse) else wrapped(A)
-    if not isinstance(found, Sparse):
+    result = A if isinstance(A, Sparse) else wrapped(A)
+    if not isinstance(result, Sparse):
         raise refuse(f"{what} of a matrix that is not sparse", "use np.linalg.solve or scipy.linalg.solve")
-    return found
+    return result
 
 
 def _solved(A: Sparse, b: Any, trans: bool, factored: bool) -> Any:
@@ -183,18 +183,18 @@ def spsolve(A: Any, b: Any, permc_spec: Any = None, use_umfpack: bool = True) ->
     what = "scipy.sparse.linalg.spsolve"
     if permc_spec is not None or isinstance(b, Sparse):
         raise refuse(f"{what} with permc_spec=, or a sparse right side")
-    found = _solved(_matrix(what, A), b, False, False)
-    return found.reshape(-1) if len(found.shape) == 2 and found.shape[1] == 1 else found
+    result = _solved(_matrix(what, A), b, False, False)
+    return result.reshape(-1) if len(result.shape) == 2 and result.shape[1] == 1 else result
 
 
 class Factors:
-    """Stands for what `splu` gives of a matrix."""
+    """Replacement of the result of `splu`."""
 
     def __init__(self, matrix: Sparse):
         self._matrix, self.shape = matrix, matrix.shape
 
     def solve(self, rhs: Any, trans: str = "N") -> Any:
-        """The solution of a system with the matrix, or its transpose."""
+        """Solve a system with the matrix, or its transpose."""
         return _solved(self._matrix, rhs, trans != "N", True)
 
     def __getattr__(self, name: str) -> Any:
@@ -217,13 +217,13 @@ def factorized(A: Any) -> Any:
 
 # -- factors from outside ------------------------------------------------------------------------------------------
 class _Given(Factors):
-    """Stands for factors that were found outside of traced code."""
+    """Replacement of factors that were computed outside traced code."""
 
     def __init__(self, real: Any):
         self._real, self.shape = Kept(real), real.shape
 
     def solve(self, rhs: Any, trans: str = "N") -> Any:
-        """The solution of a system with the matrix, or its transpose."""
+        """Solve a system with the matrix, or its transpose."""
         x = to_dtype(to_float(arrays(rhs)[0]), np.dtype(np.float64))
         columns = x if len(x.shape) == 2 else x.reshape(-1, 1)
         return solve_with(columns, kept=self._real, trans=trans != "N").reshape(x.shape)

@@ -1,7 +1,7 @@
-"""`scipy.special`: universal functions by NumPy's protocol, and the functions around them.
+"""Ufuncs of `scipy.special` by NumPy's protocol, and the functions of `scipy.special` that are not ufuncs.
 
-A universal function that has neither an op nor a definition here is computed by SciPy, as the op `special`; whether it
-has a derivative is known when one is asked for.
+A ufunc with neither an op nor a definition here is computed by SciPy, as the op `special`; whether it has a derivative
+is decided when one is taken.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from tracegrad.ops.elementwise.table import (
     trunc,
     where,
 )
-from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.reduce import reductions
 from tracegrad.ops.shape.linear import keep_axes, reduce_sum, stop_gradient, unreduce
 from tracegrad.ops.special import lambertw as lambert
 from tracegrad.ops.special.derivatives import SLOPES
@@ -62,21 +62,21 @@ __all__ = ["call", "comb", "factorial", "lambertw", "logsumexp", "multigammaln",
 
 
 def call(name: str, *xs: Any) -> Any:
-    """The function `name` of arrays and numbers, as its universal function broadcasts and promotes them."""
-    given = [to_float(x) for x in operands(*xs)]
-    for x in given:
+    """Call the function `name` of arrays and numbers, with the ufunc's broadcasting and promotion."""
+    args = [to_float(x) for x in operands(*xs)]
+    for x in args:
         if (type(x) is complex) if is_literal(x) else x.dtype.kind == "c":
             raise refuse(f"scipy.special.{name.partition('.')[0].lstrip('_')} of complex numbers")
-    known = [x for x in given if not is_literal(x)]
+    known = [x for x in args if not is_literal(x)]
     if not known:
-        return apply(name, *given)
-    dtype = float_loop(*map(weak_dtype, given))[-1]
+        return apply(name, *args)
+    dtype = float_loop(*map(weak_dtype, args))[-1]
     shape = broadcast_shapes(name, *(x.shape for x in known))
-    return apply(name, *[conform(x, shape, dtype) for x in given])
+    return apply(name, *[conform(x, shape, dtype) for x in args])
 
 
 def on_carriers(function: Any) -> Any:
-    """What the universal function is on carriers; None where SciPy has no loop for real numbers."""
+    """Return the implementation of a ufunc on carriers; None if SciPy has no loop for real numbers."""
     name = function.__name__
     ours = SHADOWS.get(f"scipy.special.{name}")
     if ours is not None:
@@ -97,7 +97,7 @@ def _as_it_stands(op: Elementwise) -> Any:
 
 
 def _whole(n: Any) -> Any:
-    """An order, as SciPy reads one that has to be whole."""
+    """Convert an order that must be an integer, as SciPy does."""
     (n,) = operands(n)
     kind = np.asarray(n).dtype.kind if is_literal(n) else n.dtype.kind
     return trunc(n) if kind == "f" else n
@@ -148,24 +148,24 @@ def boxcox1p(x: Any, lmbda: Any) -> Any:
 
 
 def _boxed(x: Any, logarithm: Any, lmbda: Any) -> Any:
-    found = logarithm(x)
-    end = logical_and(equal(found, -math.inf), greater(lmbda, 0.0))  # where the power has the derivatives
+    result = logarithm(x)
+    end = logical_and(equal(result, -math.inf), greater(lmbda, 0.0))  # where the power has the derivatives
     base = add(x, 1.0) if logarithm is log1p else x
     exponent = where(end, lmbda, 1.0)
     at_the_end = divide(subtract(power(where(end, base, 1.0), exponent), 1.0), exponent)
-    inside = where(end, 0.0, found)
+    inside = where(end, 0.0, result)
     return where(end, at_the_end, multiply(inside, call("exprel", multiply(lmbda, inside))))
 
 
 @ufunc("inv_boxcox")
 def inv_boxcox(y: Any, lmbda: Any) -> Any:
-    """The inverse of boxcox."""
+    """Inverse of boxcox."""
     return _unboxed(exp, y, lmbda)
 
 
 @ufunc("inv_boxcox1p")
 def inv_boxcox1p(y: Any, lmbda: Any) -> Any:
-    """The inverse of boxcox1p."""
+    """Inverse of boxcox1p."""
     return _unboxed(expm1, y, lmbda)
 
 
@@ -214,12 +214,12 @@ def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, r
         return (out, sign) if return_sign else out
     axes = normalize_axes("logsumexp", axis, len(x.shape))
     nothing = any(type(x.shape[k]) is int and not x.shape[k] for k in axes)
-    out = log(reduce_sum(exp(x), axes=axes)) if nothing else reduction.logsumexp(x, axes=axes)
+    out = log(reduce_sum(exp(x), axes=axes)) if nothing else reductions.logsumexp(x, axes=axes)
     return keep_axes(out, x.shape, axes) if keepdims else out
 
 
 def _weighted(x: Any, weights: Any, axis: Any, keepdims: bool, signed: bool) -> tuple[Any, Any]:
-    """The logarithm of the sum, or that of its magnitude and its sign."""
+    """Compute the logarithm of the sum, or of its magnitude together with its sign."""
     shifted = add(x, multiply(weights, 0.0))
     axes = normalize_axes("logsumexp", axis, len(shifted.shape))
     sizes = np.real(shifted) if shifted.dtype.kind == "c" else shifted
@@ -235,7 +235,7 @@ def _weighted(x: Any, weights: Any, axis: Any, keepdims: bool, signed: bool) -> 
 def softmax(x: Any, axis: Any = None) -> Any:
     """`scipy.special.softmax`."""
     v = to_float(arrays(x)[0])
-    return reduction.softmax(v, axes=normalize_axes("softmax", axis, len(v.shape)))
+    return reductions.softmax(v, axes=normalize_axes("softmax", axis, len(v.shape)))
 
 
 @shadow("scipy.special.log_softmax")
@@ -243,7 +243,7 @@ def log_softmax(x: Any, axis: Any = None) -> Any:
     """`scipy.special.log_softmax`."""
     v = to_float(arrays(x)[0])
     axes = normalize_axes("log_softmax", axis, len(v.shape))
-    return subtract(v, unreduce(reduction.logsumexp(v, axes=axes), v.shape, axes))
+    return subtract(v, unreduce(reductions.logsumexp(v, axes=axes), v.shape, axes))
 
 
 @shadow("scipy.special.softplus")
@@ -271,8 +271,8 @@ def polygamma(n: Any, x: Any) -> Any:
     n, x = _floats(n, x)
     above = add(n, 1.0)
     signed = multiply(cos(multiply(stop_gradient(above), math.pi)), call("gamma", above))
-    found = where(equal(n, 0.0), digamma(x), multiply(signed, call("_zeta", above, x)))
-    return where(equal(n, trunc(n)), found, math.nan)
+    result = where(equal(n, 0.0), digamma(x), multiply(signed, call("_zeta", above, x)))
+    return where(equal(n, trunc(n)), result, math.nan)
 
 
 @shadow("scipy.special.multigammaln")
@@ -292,8 +292,8 @@ def comb(N: Any, k: Any, *, exact: bool = False, repetition: bool = False) -> An
         raise refuse("scipy.special.comb with exact=True", "exact=False computes in floats")
     n, k = _floats(N, k)
     if repetition:
-        found = call("binom", subtract(add(n, k), 1.0), k)
-        return where(logical_and(equal(k, 0.0), greater_equal(n, 0.0)), 1.0, found)
+        result = call("binom", subtract(add(n, k), 1.0), k)
+        return where(logical_and(equal(k, 0.0), greater_equal(n, 0.0)), 1.0, result)
     outside = logical_or(greater(k, n), logical_or(less(n, 0.0), less(k, 0.0)))
     return where(outside, 0.0, call("binom", n, k))
 

@@ -1,9 +1,8 @@
-"""The BLAS that comes in SciPy's wheels: its threads, held to one while a solver needs no more.
+"""Thread limit of SciPy's BLAS: one thread while a solver needs no more.
 
-SciPy's L-BFGS-B and SLSQP give it factors of a few rows, thousands of times a second (scipy/scipy#23191). OpenBLAS
-wakes its threads for them, which then wait for each other: with two, a minimisation takes some fifty times the
-processor time, and where processors are busy that much time too. NumPy's BLAS and that of compiled code are other
-libraries.
+SciPy's L-BFGS-B and SLSQP factor matrices of a few rows, thousands of times a second (scipy/scipy#23191). OpenBLAS
+wakes its threads for each factorization, and they then wait for each other, which costs much processor time. The BLAS
+of NumPy and that of compiled code are other libraries.
 """
 
 from __future__ import annotations
@@ -28,13 +27,15 @@ _threads = 1  # how many there were before the first
 
 
 def threads_for(method: str) -> AbstractContextManager[None]:
-    """The block in which a method of `scipy.optimize.minimize`, in lower case, is to run."""
+    """Return the context manager for a method of `scipy.optimize.minimize`, in lower case."""
     return one_thread() if method in _OF_SHORT_FACTORS else nullcontext()
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """A block in which SciPy's OpenBLAS runs on one thread, in all threads of Python; nothing where SciPy has another.
+    """Context manager in which SciPy's OpenBLAS runs on one thread, for all Python threads.
+
+    It has no effect if SciPy uses another BLAS.
 
     >>> with one_thread():
     ...     pass
@@ -70,7 +71,7 @@ def _leave(library: ctypes.CDLL, block: object) -> None:
 
 @functools.cache
 def _openblas() -> ctypes.CDLL | None:
-    """The library, found as what a module of SciPy's depends on, if its functions have the names of SciPy's wheels."""
+    """Return the library, a dependency of a SciPy module, if its functions have the names of SciPy's wheels."""
     module = importlib.import_module("scipy.linalg.cython_blas")
     try:
         library = ctypes.CDLL(str(module.__file__))

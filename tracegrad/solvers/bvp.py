@@ -1,12 +1,12 @@
-"""`scipy.integrate`: boundary value problems, `solve_bvp`.
+"""Boundary value problems: `scipy.integrate.solve_bvp`.
 
-What SciPy finds solves the equations of collocation on a mesh (J. Kierzenka and L. Shampine, "A BVP solver based on
+SciPy's solution satisfies the collocation equations on a mesh (J. Kierzenka and L. Shampine, "A BVP solver based on
 residual control and the MATLAB PSE", ACM TOMS 27(3), 2001): for the values y at its nodes, and unknown parameters p,
 
     y[k+1] - y[k] = h/6 (f[k] + 4 f[k+1/2] + f[k+1]),    y[k+1/2] = (y[k] + y[k+1])/2 - h/8 (f[k+1] - f[k])
 
-and the boundary conditions. By these the solution has derivatives, in what the functions read and in the two ends. The
-mesh is SciPy's: its nodes keep their places between the ends.
+and the boundary conditions. These equations give the derivatives of the solution, in the values that the functions read
+and in the two ends. The mesh is SciPy's: its nodes keep their relative positions between the ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.control.operands import inlined, joined
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.ir import Graph, build, replay, turns
+from tracegrad.ir import Graph, build, replay, replayer
 from tracegrad.ir.batch import replay_batched
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import TapeCarrier
@@ -45,24 +45,24 @@ _COUNTS = 2  # niter and status
 @shadow("scipy.integrate.solve_bvp", of_functions=True)
 def solve_bvp(*args: Any, **kwargs: Any) -> Any:
     """`scipy.integrate.solve_bvp` without `S`. `fun_jac` and `bc_jac` are not called; SciPy takes differences."""
-    given = bound_to("solve_bvp", args, kwargs, ("verbose",))
-    if given.pop("S") is not None:
+    inputs = bound_to("solve_bvp", args, kwargs, ("verbose",))
+    if inputs.pop("S") is not None:
         raise refuse(f"the argument S= of {WHAT}", "write its term in the law, and begin beside the singular point")
-    x, y = shaped(given.pop("x"), None), shaped(given.pop("y"), None)
-    p = None if given["p"] is None else shaped(given["p"], None)
+    x, y = shaped(inputs.pop("x"), None), shaped(inputs.pop("y"), None)
+    p = None if inputs["p"] is None else shaped(inputs["p"], None)
     if len(x.shape) != 1 or y.shape[1:] != x.shape:
         raise refuse(f"{WHAT} with x of shape {x.shape} and y of shape {y.shape}", "give y a column for each x")
     unknown = [] if p is None else [p]
-    captured, law, at_ends = _recorded(given.pop("fun"), given.pop("bc"), y.shape[0], unknown)
+    captured, law, at_ends = _recorded(inputs.pop("fun"), inputs.pop("bc"), y.shape[0], unknown)
     for name in ("p", "fun_jac", "bc_jac"):
-        del given[name]
-    options = plain_options(WHAT, {k: v for k, v in given.items() if v is not None})
+        del inputs[name]
+    options = plain_options(WHAT, {k: v for k, v in inputs.items() if v is not None})
     problem = Problem(law, at_ends, y.shape[0], 0 if p is None else p.size, options)
     return _solved(problem, x, [y, *unknown], captured)
 
 
 def _recorded(fun: Any, bc: Any, n: int, unknown: list[Any]) -> tuple[list[Any], Graph, Graph]:
-    """What the functions capture, and their graphs: of one column, and of the ends."""
+    """Return the captures of the functions, and their graphs: of one column, and of the ends."""
     count = n + sum(p.size for p in unknown)
     like = [Aval(shape, np.dtype(np.float64)) for shape in ((1,), (n, 1), (n,), (n,), *(p.shape for p in unknown))]
     parameters = like[4:]
@@ -82,7 +82,7 @@ def _recorded(fun: Any, bc: Any, n: int, unknown: list[Any]) -> tuple[list[Any],
 
 
 def _solved(problem: Problem, x: Any, start: list[Any], captured: list[Any]) -> Result:
-    """The result, of a mesh whose number of nodes is known."""
+    """Compute the result, on a mesh whose number of nodes is known."""
     inputs = [x, *start, *captured]
     (count,) = opaque(*inputs, results=(((), "i64"),), call=_Solver(problem, 0))
     m = int(count.concrete(f"the number of nodes of the mesh of {WHAT}").item())
@@ -93,9 +93,9 @@ def _solved(problem: Problem, x: Any, start: list[Any], captured: list[Any]) -> 
     rule = solution(problem.name, problem.equation(m, captured), WHAT)
     (u,) = custom_call(u, mesh, *captured, count=1, rule=rule)
     y, *p = parts(u, problem.avals(m))
-    slopes = problem.slopes(mesh, y, [*p, *captured])
-    sol = shadow_of(_hermite())(mesh, y, slopes, 1)
-    return Result(WHAT, sol=sol, p=p[0] if p else None, x=mesh, y=y, yp=slopes, rms_residuals=residuals,
+    derivatives = problem.derivatives(mesh, y, [*p, *captured])
+    sol = shadow_of(_hermite())(mesh, y, derivatives, 1)
+    return Result(WHAT, sol=sol, p=p[0] if p else None, x=mesh, y=y, yp=derivatives, rms_residuals=residuals,
                   niter=counts[0], status=counts[1], success=counts[1] == 0)  # fmt: skip
 
 
@@ -113,29 +113,29 @@ class Problem:
         self.law, self.ends, self.n, self.k, self.options = law, ends, n, k, dict(options)
         key = hashlib.sha256(f"{law} {ends} {self.options!r}".encode()).hexdigest()[:16]
         self.name = f"{WHAT} {key}"
-        self._at_ends = turns(ends)
-        self._of_columns = functools.cache(self._turns)
+        self._at_ends = replayer(ends)
+        self._of_columns = functools.cache(self._iterations)
         self._last: tuple[Any, Any] = None, None
 
     def size(self, m: int) -> int:
-        """How many unknowns there are."""
+        """Return the number of unknowns."""
         return self.n * m + self.k
 
     def avals(self, m: int) -> list[Aval]:
-        """What they are: values at the nodes, and parameters."""
+        """Return the avals of the unknowns: values at the nodes, and parameters."""
         shapes = [(self.n, m), *([(self.k,)] if self.k else [])]
         return [Aval(shape, np.dtype(np.float64)) for shape in shapes]
 
-    def slopes(self, x: Any, y: Any, rest: Sequence[Any]) -> Any:
-        """The law for several columns."""
+    def derivatives(self, x: Any, y: Any, rest: Sequence[Any]) -> Any:
+        """Evaluate the right-hand side at several columns."""
         m = x.shape[0]
         columns = [reshape(x, shape=(m, 1)), reshape(transpose(y, perm=(1, 0)), shape=(m, self.n, 1))]
         outputs, many = replay_batched(self.law, m, [True, True, *[False] * len(rest)], [*columns, *rest])
-        found = outputs[0] if many[0] else repeated(m, [False], outputs)[0]
-        return transpose(reshape(found, shape=(m, self.n)), perm=(1, 0))
+        result = outputs[0] if many[0] else repeated(m, [False], outputs)[0]
+        return transpose(reshape(result, shape=(m, self.n)), perm=(1, 0))
 
     def equation(self, m: int, captured: Sequence[Any]) -> Graph:
-        """(unknowns, mesh, captured) -> what is zero."""
+        """Return the graph (unknowns, mesh, captured) -> residuals of the collocation equations."""
         n, avals = self.n, self.avals(m)
 
         def part(x: Any, low: int, high: int) -> Any:
@@ -156,9 +156,9 @@ class Problem:
             y, *p = parts(u, avals)
             rest = [*p, *captured]
             h = broadcast_to(reshape(gaps(mesh), shape=(1, m - 1)), shape=(n, m - 1))
-            f = self.slopes(mesh, y, rest)
+            f = self.derivatives(mesh, y, rest)
             between = subtract(middle(y), scaled(multiply(h, gaps(f)), 0.125))
-            inside = add(scaled(middle(f), 2.0), scaled(self.slopes(middle(mesh), between, rest), 4.0))
+            inside = add(scaled(middle(f), 2.0), scaled(self.derivatives(middle(mesh), between, rest), 4.0))
             missed = subtract(gaps(y), scaled(multiply(h, inside), 1 / 6))
             a, b = (reshape(part(y, k, k + 1), shape=(n,)) for k in (0, m - 1))
             return [flat([missed, replay(self.ends, [a, b, *rest])[0][0]])]
@@ -167,14 +167,14 @@ class Problem:
         return build(fn, [*row, *(Aval(x.shape, np.dtype(x.dtype)) for x in captured)])
 
     def solved(self, x: Any, start: Sequence[Any], values: Sequence[Any]) -> Any:
-        """What SciPy finds."""
+        """Compute SciPy's solution."""
         key = tuple([np.asarray(v).tobytes() for v in (x, *start, *values)])
-        known, found = self._last
+        known, result = self._last
         if known != key:
             with aside():
-                found = self._solve(x, start, values)
-            self._last = key, found
-        return found
+                result = self._solve(x, start, values)
+            self._last = key, result
+        return result
 
     def _solve(self, x: Any, start: Sequence[Any], values: Sequence[Any]) -> Any:
         from scipy import integrate
@@ -187,14 +187,14 @@ class Problem:
 
         return integrate.solve_bvp(fun, bc, x, *start, **self.options)
 
-    def _turns(self, m: int) -> Callable[..., Any]:
-        """The law for so many columns, for arrays."""
+    def _iterations(self, m: int) -> Callable[..., Any]:
+        """Return the right-hand side for this number of columns, as a function of arrays."""
         of = [Aval(shape, np.dtype(np.float64)) for shape in ((m,), (self.n, m))]
-        return turns(build(lambda x, y, *rest: [self.slopes(x, y, rest)], [*of, *self.law.avals[2:]]))
+        return replayer(build(lambda x, y, *rest: [self.derivatives(x, y, rest)], [*of, *self.law.avals[2:]]))
 
 
 class _Solver:
-    """How many nodes a solution has, or a solution that has `m` of them."""
+    """Computation of the number of nodes of a solution, or of a solution with `m` nodes."""
 
     def __init__(self, problem: Problem, m: int):
         self.problem, self.m = problem, m
@@ -205,9 +205,9 @@ class _Solver:
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         x, y, *rest = [np.array(value) for value in inputs]
         unknown = 1 if self.problem.k else 0
-        found = self.problem.solved(x, [y, *rest[:unknown]], rest[unknown:])
+        result = self.problem.solved(x, [y, *rest[:unknown]], rest[unknown:])
         if not self.m:
-            return (np.asarray(found.x.size),)
-        u = np.concatenate([found.y.ravel(), *([found.p] if unknown else [])])
-        places = (found.x - found.x[0]) / (found.x[-1] - found.x[0])
-        return u, places, found.rms_residuals, np.array([found.niter, found.status])
+            return (np.asarray(result.x.size),)
+        u = np.concatenate([result.y.ravel(), *([result.p] if unknown else [])])
+        places = (result.x - result.x[0]) / (result.x[-1] - result.x[0])
+        return u, places, result.rms_residuals, np.array([result.niter, result.status])

@@ -1,8 +1,8 @@
-"""Graphs as programs of their own, where a solver needs them: of what it calls, and of what takes its place.
+"""Callbacks of solvers: graphs compiled as separate programs, and NumPy substitutes for them.
 
-A solver calls a function thousands of times with values that stay as they are. Where its machine code is not known,
-NumPy answers until that has taken as long as compiling it does (`tracegrad.runtime.execution.tiers`), in this solution
-or a later one.
+A solver calls a function thousands of times with the same captured values. If its machine code is not cached, NumPy
+evaluates the function until that has taken as long as compiling would (`tracegrad.runtime.execution.tiers`), in this
+solution or a later one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.ir import Graph, turns
+from tracegrad.ir import Graph, replayer
 from tracegrad.locks import cached_property
 from tracegrad.runtime.execution.program import MISS, Program, compile_program, conformed
 from tracegrad.settings import jit_disabled, settings, waits_for_compiler
@@ -32,49 +32,54 @@ class Callback:
 
     @cached_property
     def program(self) -> Program:
-        """What computes it, once the machine code is known."""
+        """Return the program, if its machine code is ready."""
         kinds = tuple([_kind(x.ndim) if i < self.count else "array" for i, x in enumerate(self.graph.avals)])
-        first_call = "turns" if settings.first_call == "replay" else settings.first_call
+        first_call = "iterations" if settings.first_call == "replay" else settings.first_call
         name = f"a function that {self.what} calls"
         return compile_program(self.graph, kinds, True, name, first_call=first_call, optimize=settings.optimize)
 
     @cached_property
     def _by_numpy(self) -> Callable[[Sequence[Any]], list[Any]]:
-        return turns(self.graph)
+        return replayer(self.graph)
 
     def at(self, values: Sequence[Any]) -> Callable[..., Any]:
-        """The function of the arguments, for these values. It gives arrays of its own, or a number. What an op raises
-        names the user's line."""
+        """Return the function of the arguments, for these captured values.
+
+        It returns separate arrays, or a number. Errors of ops name the user's line.
+        """
         if jit_disabled():
-            given = [np.asarray(x) for x in values]
-            return lambda *xs: _own(self._by_numpy([*(np.asarray(x, np.float64) for x in xs), *given])[0])
+            args = [np.asarray(x) for x in values]
+            return lambda *xs: _own(self._by_numpy([*(np.asarray(x, np.float64) for x in xs), *args])[0])
         program, rest = self.program, [conformed(x) for x in values]
         number = not self._arguments[0].ndim
 
         def call(x: Any, *more: Any) -> Any:
-            found = program.entry(float(x) if number else x, *more, *rest)
-            return program.run([*map(_argument, (x, *more), self._arguments), *rest]) if found is MISS else found
+            result = program.entry(float(x) if number else x, *more, *rest)
+            return program.run([*map(_argument, (x, *more), self._arguments), *rest]) if result is MISS else result
 
         return call
 
 
 class Substitute:
-    """A graph that computes what a solver of SciPy's does. SciPy answers the first call, others the compiled graph; its
-    first `numbers` inputs are floats, its outputs several."""
+    """Graph that computes the result of a SciPy solver.
+
+    SciPy computes the first call, the compiled graph later ones. The first `numbers` inputs are floats, and there are
+    several outputs.
+    """
 
     def __init__(self, make: Callable[[], Graph], what: str, numbers: int):
         self._make, self.what, self.numbers, self._begun = make, what, numbers, False
 
     @cached_property
     def program(self) -> Program:
-        """What computes it."""
+        """Return the program."""
         graph = self._make()
         kinds = tuple(["float"] * self.numbers + ["array"] * (len(graph.inputs) - self.numbers))
         first_call = "background" if settings.first_call == "background" else "compile"
         return compile_program(graph, kinds, False, self.what, first_call=first_call, optimize=settings.optimize)
 
     def answer(self, *leaves: Any) -> Any:
-        """The outputs; None where SciPy is to answer."""
+        """Compute the outputs; None if SciPy is to compute them."""
         waits = settings.first_call == "compile" or waits_for_compiler()
         if jit_disabled() or not (self._begun or waits):
             self._begun = True
@@ -91,7 +96,7 @@ def _kind(ndim: int) -> str:
 
 
 def _argument(x: Any, aval: Any) -> Any:
-    """An argument as a program takes it."""
+    """Convert an argument for a program."""
     return conformed(np.asarray(x, np.float64).reshape(aval.shape)) if aval.ndim else float(x)
 
 

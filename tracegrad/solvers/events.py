@@ -1,7 +1,8 @@
-"""Events of initial value problems: when something becomes 0 along a solution.
+"""Events of initial value problems: derivatives of the times at which a function of the solution becomes 0.
 
-SciPy finds the times. Where g(t, z(t)) = 0, the implicit function theorem has their derivatives: those of a step of
-Newton's from there, whose length is 0. The second of two steps has the second derivatives too, and the third.
+SciPy finds the times. If g(t, z(t)) = 0, the implicit function theorem gives their derivatives: they are the
+derivatives of a Newton step from the time found, whose length is 0. The second of two steps also has the second and
+third derivatives.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ __all__ = ["Event", "Events"]
 
 
 class Event:
-    """A graph of the time, the state and the values of a system, which is 0 at an event, with what SciPy reads of the
-    user's function: whether, or at which occurrence, it is terminal, and its direction."""
+    """Event function: a graph of the time, the state and the values of a system, which is 0 at an event.
+
+    It also has SciPy's attributes of the user's function: `terminal` (whether, or at which occurrence) and `direction`.
+    """
 
     def __init__(self, graph: Graph, function: Any):
         self.graph, self._callback = graph, Callback(graph, "scipy.integrate.solve_ivp", 2)
@@ -48,8 +51,10 @@ class Event:
 
 
 class _Search:
-    """What SciPy finds: how many times and events of each kind there are, its status, and which event ended it; or,
-    where these `counts` are known, the times, those of the events, and facts."""
+    """Computation of SciPy's events: the number of times and events of each kind, the status, and the last event.
+
+    If these `counts` are known, it computes the times, the times of the events, and facts.
+    """
 
     def __init__(self, system: System, events: Sequence[Event], timed: bool, counts: Sequence[int] | None = None):
         self.system, self.events, self.timed, self.counts = system, events, timed, counts
@@ -62,18 +67,18 @@ class _Search:
         times, values = (rest[0], rest[1:]) if self.timed else (None, rest)
         with aside():
             events = [event.on_host(values) for event in self.events]
-            found = self.system.run((float(first), float(last)), times, values, events=events)
-        marks = [np.asarray(x) for x in found.t_events]
+            result = self.system.run((float(first), float(last)), times, values, events=events)
+        marks = [np.asarray(x) for x in result.t_events]
         if self.counts is None:
-            which = self._ended_by(marks, float(last) >= float(first)) if found.status == 1 else -1
-            return (np.array([len(found.t), found.status, which, *map(len, marks)], np.int64),)
+            which = self._ended_by(marks, float(last) >= float(first)) if result.status == 1 else -1
+            return (np.array([len(result.t), result.status, which, *map(len, marks)], np.int64),)
         rows, _, _, *sizes = self.counts
         each = [of_length(x, n) for x, n in zip(marks, sizes)]
-        facts = np.array([found.nfev, found.njev, found.nlu, found.status], np.int64)
-        return of_length(np.asarray(found.t, np.float64), rows), np.concatenate(each), facts
+        facts = np.array([result.nfev, result.njev, result.nlu, result.status], np.int64)
+        return of_length(np.asarray(result.t, np.float64), rows), np.concatenate(each), facts
 
     def _ended_by(self, marks: Sequence[Any], forward: bool) -> int:
-        """The number of the event at which the solution ends: a terminal one, and the last of all."""
+        """Return the number of the event that ends the solution: a terminal one, and the last of all."""
         ends = {k: x[-1] for k, x in enumerate(marks) if len(x) and self.events[k].terminal}
         return (max if forward else min)(ends, key=lambda k: ends[k])
 
@@ -84,17 +89,17 @@ class Events:
 
     def __init__(self, system: System, events: Sequence[Event], ends: Sequence[Any], times: Any, values: Sequence[Any]):
         self._of = system, ends, values
-        given = [*ends, *([] if times is None else [times]), *values]
+        args = [*ends, *([] if times is None else [times]), *values]
         timed, kinds = times is not None, ((3 + len(events),), "i64")
-        (counted,) = opaque(*given, results=(kinds,), call=_Search(system, events, timed))
+        (counted,) = opaque(*args, results=(kinds,), call=_Search(system, events, timed))
         asked = "the number of events of scipy.integrate.solve_ivp"
         rows, status, which, *sizes = (int(n) for n in counted.concrete(asked).tolist())
         search = _Search(system, events, timed, (rows, status, which, *sizes))
         results = (((rows,), "f64"), ((sum(sizes),), "f64"), ((4,), "i64"))
-        steps, found, self.facts = opaque(*given, results=results, call=search)
+        steps, result, self.facts = opaque(*args, results=results, call=search)
         moments, start = [], 0
         for event, size in zip(events, sizes):
-            part = slice(found, start=(start,), stop=(start + size,), step=(1,))
+            part = slice(result, start=(start,), stop=(start + size,), step=(1,))
             moments.append(self._moved(event, self._moved(event, part)) if size else part)
             start += size
         if times is not None:
@@ -111,14 +116,14 @@ class Events:
         return solution(system, ends, times, values)[1]
 
     def _moved(self, event: Event, times: Any) -> Any:
-        """The same times, with derivatives."""
+        """Return the same times, with derivatives."""
         system, _, values = self._of
         n, y, still = times.shape[0], self._states(times), [False] * len(values)
-        (slopes, *_), (many, *_) = replay_batched(system.slope, n, [True, True, *still], [times, y, *values])
-        slopes = slopes if many else repeated(n, [False], [slopes])[0]
+        (derivatives, *_), (many, *_) = replay_batched(system.derivative, n, [True, True, *still], [times, y, *values])
+        derivatives = derivatives if many else repeated(n, [False], [derivatives])[0]
         both, _ = pushed(event.graph, [0, 1])
         ones = full(shape=(n,), value=1.0, dtype="float64")
         flags = [True, True, *still, True, True]
-        (height, slope), _ = replay_batched(both, n, flags, [times, y, *values, ones, slopes])
-        step = divide(height, slope)
+        (height, derivative), _ = replay_batched(both, n, flags, [times, y, *values, ones, derivatives])
+        step = divide(height, derivative)
         return add(times, subtract(stop_gradient(step), step))

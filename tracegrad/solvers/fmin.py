@@ -1,4 +1,4 @@
-"""`scipy.optimize.fmin` and its kin: `minimize` by the old names, as in SciPy."""
+"""Legacy names of `minimize`: `scipy.optimize.fmin` and the like."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def _plain(what: str, given: dict[str, Any]) -> None:
     for name in ("retall", "callback"):
         if given.get(name):
             raise refuse(f"the argument {name}= of {what}")
-    slope = given.get("fprime")
-    if slope is not None and not callable(slope):
-        raise refuse(f"{what} with fprime={slope!r}")
+    derivative = given.get("fprime")
+    if derivative is not None and not callable(derivative):
+        raise refuse(f"{what} with fprime={derivative!r}")
 
 
 def _minimizer(name: str) -> None:
@@ -44,17 +44,17 @@ def _minimizer(name: str) -> None:
 
     @shadow(what, of_functions=True)
     def find(*args: Any, **kwargs: Any) -> Any:
-        given = bound(name, args, kwargs)
-        _plain(what, given)
-        full = given["full_output"]
+        inputs = bound(name, args, kwargs)
+        _plain(what, inputs)
+        full = inputs["full_output"]
         if full and not facts:
             raise refuse(f"the argument full_output= of {what}", "use scipy.optimize.minimize")
-        options = {new: given[old] for old, new in names.items()} | {"disp": given["disp"]}
+        options = {new: inputs[old] for old, new in names.items()} | {"disp": inputs["disp"]}
         options = {k: v for k, v in options.items() if v is not None}
-        f = given["f"] if "f" in given else given["func"]
-        found = minimize(f, given["x0"], given["args"], method, given.get("fprime"), given.get("fhess"),
-                         given.get("fhess_p"), options=options)  # fmt: skip
-        return tuple([found[k] for k in facts]) if full else found.x
+        f = inputs["f"] if "f" in inputs else inputs["func"]
+        result = minimize(f, inputs["x0"], inputs["args"], method, inputs.get("fprime"), inputs.get("fhess"),
+                         inputs.get("fhess_p"), options=options)  # fmt: skip
+        return tuple([result[k] for k in facts]) if full else result.x
 
 
 for _name in _METHODS:
@@ -72,52 +72,54 @@ def _slope(given: dict[str, Any]) -> Any:
 def fmin_l_bfgs_b(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.fmin_l_bfgs_b`"""
     what = "scipy.optimize.fmin_l_bfgs_b"
-    given = bound("fmin_l_bfgs_b", args, kwargs)
-    _plain(what, given)
+    inputs = bound("fmin_l_bfgs_b", args, kwargs)
+    _plain(what, inputs)
     names = {"m": "maxcor", "pgtol": "gtol", "epsilon": "eps", "maxfun": "maxfun", "maxiter": "maxiter",
              "maxls": "maxls"}  # fmt: skip
-    options = {new: given[old] for old, new in names.items()} | {"ftol": given["factr"] * np.finfo(float).eps}
-    found = minimize(given["func"], given["x0"], given["args"], "L-BFGS-B", _slope(given), bounds=given["bounds"],
+    options = {new: inputs[old] for old, new in names.items()} | {"ftol": inputs["factr"] * np.finfo(float).eps}
+    result = minimize(inputs["func"], inputs["x0"], inputs["args"], "L-BFGS-B", _slope(inputs), bounds=inputs["bounds"],
                      options=options)  # fmt: skip
-    facts = Result(what, funcalls=found.nfev, nit=found.nit, warnflag=found.status)
-    return found.x, found.fun, facts
+    facts = Result(what, funcalls=result.nfev, nit=result.nit, warnflag=result.status)
+    return result.x, result.fun, facts
 
 
 @shadow("scipy.optimize.fmin_tnc", of_functions=True)
 def fmin_tnc(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.fmin_tnc`"""
     what = "scipy.optimize.fmin_tnc"
-    given = bound("fmin_tnc", args, kwargs)
-    _plain(what, given)
+    inputs = bound("fmin_tnc", args, kwargs)
+    _plain(what, inputs)
     names = {"epsilon": "eps", "pgtol": "gtol", "fmin": "minfev", **{k: k for k in (
         "scale", "offset", "maxCGit", "maxfun", "eta", "stepmx", "accuracy", "ftol", "xtol", "rescale")}}  # fmt: skip
-    options = {new: given[old] for old, new in names.items()}
+    options = {new: inputs[old] for old, new in names.items()}
     options = {k: v for k, v in options.items() if v is not None}
-    found = minimize(given["func"], given["x0"], given["args"], "TNC", _slope(given), bounds=given["bounds"],
+    result = minimize(inputs["func"], inputs["x0"], inputs["args"], "TNC", _slope(inputs), bounds=inputs["bounds"],
                      options=options)  # fmt: skip
-    return found.x, found.nfev, found.status
+    return result.x, result.nfev, result.status
 
 
 @shadow("scipy.optimize.fmin_slsqp", of_functions=True)
 def fmin_slsqp(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.fmin_slsqp`"""
     what = "scipy.optimize.fmin_slsqp"
-    given = bound("fmin_slsqp", args, kwargs)
-    _plain(what, given)
-    if given["full_output"]:
+    inputs = bound("fmin_slsqp", args, kwargs)
+    _plain(what, inputs)
+    if inputs["full_output"]:
         raise refuse(f"the argument full_output= of {what}", "use scipy.optimize.minimize")
     constraints = []
     for kind in ("eq", "ieq"):
-        each = {"type": "eq" if kind == "eq" else "ineq", "args": given["args"]}
-        constraints += [each | {"fun": c} for c in given[f"{kind}cons"]]
-        if given[f"f_{kind}cons"] is not None:
-            slope = given[f"fprime_{kind}cons"]
-            constraints.append(each | {"fun": given[f"f_{kind}cons"]} | ({} if slope is None else {"jac": slope}))
-    talk = given["iprint"] if given["disp"] is None else given["disp"]
-    options = {"maxiter": given["iter"], "ftol": given["acc"], "eps": given["epsilon"], "iprint": talk,
+        each = {"type": "eq" if kind == "eq" else "ineq", "args": inputs["args"]}
+        constraints += [each | {"fun": c} for c in inputs[f"{kind}cons"]]
+        if inputs[f"f_{kind}cons"] is not None:
+            derivative = inputs[f"fprime_{kind}cons"]
+            constraints.append(
+                each | {"fun": inputs[f"f_{kind}cons"]} | ({} if derivative is None else {"jac": derivative})
+            )
+    talk = inputs["iprint"] if inputs["disp"] is None else inputs["disp"]
+    options = {"maxiter": inputs["iter"], "ftol": inputs["acc"], "eps": inputs["epsilon"], "iprint": talk,
                "disp": talk != 0}  # fmt: skip
-    bounds = given["bounds"] if len(given["bounds"]) else None
-    return minimize(given["func"], given["x0"], given["args"], "SLSQP", given["fprime"], bounds=bounds,
+    bounds = inputs["bounds"] if len(inputs["bounds"]) else None
+    return minimize(inputs["func"], inputs["x0"], inputs["args"], "SLSQP", inputs["fprime"], bounds=bounds,
                     constraints=tuple(constraints), options=options).x  # fmt: skip
 
 
@@ -125,10 +127,15 @@ def fmin_slsqp(*args: Any, **kwargs: Any) -> Any:
 def fmin_cobyla(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.fmin_cobyla`"""
     what = "scipy.optimize.fmin_cobyla"
-    given = bound("fmin_cobyla", args, kwargs)
-    _plain(what, given)
-    each = given["cons"] if isinstance(given["cons"], list | tuple) else (given["cons"],)
-    others = given["args"] if given["consargs"] is None else given["consargs"]
+    inputs = bound("fmin_cobyla", args, kwargs)
+    _plain(what, inputs)
+    each = inputs["cons"] if isinstance(inputs["cons"], list | tuple) else (inputs["cons"],)
+    others = inputs["args"] if inputs["consargs"] is None else inputs["consargs"]
     constraints = tuple([{"type": "ineq", "fun": c, "args": others} for c in each])
-    options = {"rhobeg": given["rhobeg"], "tol": given["rhoend"], "maxiter": given["maxfun"], "catol": given["catol"]}
-    return minimize(given["func"], given["x0"], given["args"], "COBYLA", constraints=constraints, options=options).x
+    options = {
+        "rhobeg": inputs["rhobeg"],
+        "tol": inputs["rhoend"],
+        "maxiter": inputs["maxfun"],
+        "catol": inputs["catol"],
+    }
+    return minimize(inputs["func"], inputs["x0"], inputs["args"], "COBYLA", constraints=constraints, options=options).x

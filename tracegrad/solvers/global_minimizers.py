@@ -1,6 +1,6 @@
-"""`scipy.optimize`: minimizers that look everywhere. What they find moves as any minimum does.
+"""Global minimizers of `scipy.optimize`, differentiated like any minimum.
 
-They draw random numbers as SciPy's do: by `rng=`, a whole number, or anew at each call.
+Random numbers are drawn as in SciPy: by `rng=`, an integer, or anew at each call.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.minimize import (
-    Slopes,
+    Derivatives,
     begin,
     constraints_of,
     ends,
@@ -54,24 +54,24 @@ def _bounded(name: str) -> None:
 
     @shadow(what, of_functions=True)
     def find(*args: Any, **kwargs: Any) -> Any:
-        given = bound(name, args, kwargs)
-        refuse_unless(what, given, **_PLAIN[name])
-        limits = given.pop("bounds")
+        inputs = bound(name, args, kwargs)
+        refuse_unless(what, inputs, **_PLAIN[name])
+        limits = inputs.pop("bounds")
         shape = np.shape(limits.lb) if hasattr(limits, "lb") else (len(limits),)
-        slopes = Slopes(what, given.pop("func"), given.pop("args"), {}, shape)
-        constraints = constraints_of(what, given.pop("constraints", None))
+        derivatives = Derivatives(what, inputs.pop("func"), inputs.pop("args"), {}, shape)
+        constraints = constraints_of(what, inputs.pop("constraints", None))
         start = ends(limits, shape)
-        if given.get("x0") is not None:
-            start["x0"] = begin(what, given.pop("x0"))[0]
-        options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+        if inputs.get("x0") is not None:
+            start["x0"] = begin(what, inputs.pop("x0"))[0]
+        options = plain_options(what, {k: v for k, v in inputs.items() if v is not None})
 
-        def run(fs: Any, start: Any, made: Any) -> Any:
-            more = {"constraints": made} if made else {}
+        def run(fs: Any, start: Any, result: Any) -> Any:
+            more = {"constraints": result} if result else {}
             more |= {"x0": start["x0"]} if "x0" in start else {}
             bounds = list(zip(start["low"], start["high"]))
             return told(real(name)(number(fs[0]), bounds, **more, **options))
 
-        return _found(name, minimum(what, slopes, start, constraints, run, repr(options), shape))
+        return _found(name, minimum(what, derivatives, start, constraints, run, repr(options), shape))
 
 
 for _name in ("differential_evolution", "direct", "dual_annealing", "shgo"):
@@ -82,55 +82,55 @@ for _name in ("differential_evolution", "direct", "dual_annealing", "shgo"):
 def basinhopping(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.basinhopping`"""
     what = "scipy.optimize.basinhopping"
-    given = bound("basinhopping", args, kwargs)
-    refuse_unless(what, given, **_PLAIN["basinhopping"])
-    x0, shape = begin(what, given.pop("x0"))
-    local = dict(given.pop("minimizer_kwargs") or {})
-    slopes = Slopes(what, given.pop("func"), local.pop("args", ()), local, shape)
+    inputs = bound("basinhopping", args, kwargs)
+    refuse_unless(what, inputs, **_PLAIN["basinhopping"])
+    x0, shape = begin(what, inputs.pop("x0"))
+    local = dict(inputs.pop("minimizer_kwargs") or {})
+    derivatives = Derivatives(what, inputs.pop("func"), local.pop("args", ()), local, shape)
     limits, constraints = local.pop("bounds", None), constraints_of(what, local.pop("constraints", None))
-    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+    options = plain_options(what, {k: v for k, v in inputs.items() if v is not None})
     local = plain_options(what, local)
     start = {"x0": x0} | (ends(limits, shape) if limits is not None else {})
 
-    def run(fs: Any, start: Any, made: Any) -> Any:
-        more = local | slopes.on_host(fs) | ({"constraints": made} if made else {})
-        found = limits_of(start)
-        more |= {} if found is None else {"bounds": found}
+    def run(fs: Any, start: Any, output: Any) -> Any:
+        more = local | derivatives.on_host(fs) | ({"constraints": output} if output else {})
+        result = limits_of(start)
+        more |= {} if result is None else {"bounds": result}
         return told(real("basinhopping")(number(fs[0]), start["x0"], minimizer_kwargs=more, **options))
 
-    found = minimum(what, slopes, start, constraints, run, f"{options!r} {local!r}", shape)
-    return _found("basinhopping", found)
+    result = minimum(what, derivatives, start, constraints, run, f"{options!r} {local!r}", shape)
+    return _found("basinhopping", result)
 
 
 @shadow("scipy.optimize.brute", of_functions=True)
 def brute(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.brute`: where `finish=None`, a point of the grid, which does not move."""
     what = "scipy.optimize.brute"
-    given = bound("brute", args, kwargs)
-    refuse_unless(what, given, full_output=0, workers=1)
-    finish, ranges = given.pop("finish"), given.pop("ranges")
+    inputs = bound("brute", args, kwargs)
+    refuse_unless(what, inputs, full_output=0, workers=1)
+    finish, ranges = inputs.pop("finish"), inputs.pop("ranges")
     finish = getattr(finish, "__wrapped__", finish)
     if finish not in (None, real("fmin")):
         raise refuse(f"{what} with finish={finish!r}", "give None, or leave it out, and go on with scipy.optimize")
     shape = (len(ranges),)
     rows: Sequence[Any] = [(x.start, x.stop, x.step) if isinstance(x, slice) else tuple(x) for x in ranges]
     start = {f"range {k}": row for k, row in enumerate(rows)}
-    options = plain_options(what, {k: v for k, v in given.items() if k not in ("func", "args") and v is not None})
+    options = plain_options(what, {k: v for k, v in inputs.items() if k not in ("func", "args") and v is not None})
     text = f"{options!r} {finish is None} {[isinstance(x, slice) for x in ranges]}"
 
-    def run(fs: Any, start: Any, made: Any = ()) -> Any:
+    def run(fs: Any, start: Any, result: Any = ()) -> Any:
         each = [slice(*r) if isinstance(x, slice) else r for x, r in zip(ranges, start.values())]
         x = real("brute")(number(fs[0]), tuple(each), finish=finish, **options)
         return np.reshape(x, shape), 0, 0, 0, 0, 0, True
 
-    slopes = Slopes(what, given["func"], given["args"], {}, shape)
+    derivatives = Derivatives(what, inputs["func"], inputs["args"], {}, shape)
     if finish is not None:
-        return minimum(what, slopes, start, (), run, text, shape).x
-    functions = Functions(what, [(with_args(given["func"], given["args"]), ())], shape)
+        return minimum(what, derivatives, start, (), run, text, shape).x
+    functions = Functions(what, [(with_args(inputs["func"], inputs["args"]), ())], shape)
     (x,) = called(functions, Starts(start), lambda fs, s: run(fs, s)[:1], ((shape, "f64"),), text, _still)
     return x[0] if shape == (1,) else x
 
 
 def _still(name: str) -> WaysOf:
-    """The rule of what does not move."""
+    """Derivative rule of a result that does not move."""
     return WaysOf(name, dict.fromkeys(("pull", "push"), lambda *_: {}))

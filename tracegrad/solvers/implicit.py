@@ -1,7 +1,7 @@
 """Derivatives of solutions of equations, by the implicit function theorem.
 
-Where r(x, v) = 0 defines x(v), r_x dx + r_v dv = 0. Both directions solve with the matrix r_x at the solution, which
-is computed column by column, as one batch. They are recorded, so that they have derivatives themselves.
+If r(x, v) = 0 defines x(v), then r_x dx + r_v dv = 0. Both modes solve with the matrix r_x at the solution, which is
+computed column by column, as one batch. The solves are recorded, so that they have derivatives themselves.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = ["columns", "gradient_of", "solution"]
 
 def gradient_of(graph: Graph) -> Graph:
     """(x, values) -> the gradient in x of a scalar function of them."""
-    both, found = joint(graph, [0], [0])
+    both, result = joint(graph, [0], [0])
 
     def fn(*args: Any) -> list[Any]:
-        if not found:
+        if not result:
             return [full(shape=graph.avals[0].shape, value=0.0, dtype="float64")]
         return replay(both, [*args, full(shape=(), value=1.0, dtype="float64")])[0][1:]
 
@@ -37,21 +37,24 @@ def gradient_of(graph: Graph) -> Graph:
 
 
 def solution(name: str, equation: Graph, what: str, known: int = 0) -> WaysOf:
-    """The rule of a solver whose first output solves `equation`, a graph of it, the inputs and as many of the other
-    outputs as are `known`, which say by integers what kind of a solution it is. The others are of no derivative."""
+    """Return the derivative rule of a solver whose first output solves `equation`.
+
+    The equation is a graph of the solution, the inputs, and the first `known` of the other outputs, integers that
+    describe the kind of the solution. The other outputs have no derivative.
+    """
     size = equation.avals[0].size
     wrt = [i for i, a in enumerate(equation.avals) if i and a.is_float]
 
     def pull(cts: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[int, Any]:
         point = [outputs[0], *inputs, *outputs[1 : 1 + known]]
-        both, found = joint(equation, wrt, [0])
+        both, result = joint(equation, wrt, [0])
         weights = _solved(columns(equation, point, what), cts[0], size)
-        return dict(zip([i - 1 for i in found], replay(both, [*point, negative(weights)])[0][1:]))
+        return dict(zip([i - 1 for i in result], replay(both, [*point, negative(weights)])[0][1:]))
 
     def push(tangents: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[int, Any]:
         point = [outputs[0], *inputs, *outputs[1 : 1 + known]]
-        both, found = pushed(equation, wrt)
-        if not found:
+        both, result = pushed(equation, wrt)
+        if not result:
             return {}
         moved = negative(replay(both, [*point, *tangents])[0][1])
         each = columns(equation, point, what)
@@ -61,9 +64,9 @@ def solution(name: str, equation: Graph, what: str, known: int = 0) -> WaysOf:
 
 
 def columns(equation: Graph, point: Sequence[Any], what: str) -> Any:
-    """The derivative of a graph in each element of its first input, one after the other, flat."""
-    both, found = pushed(equation, [0])
-    if not found:
+    """Compute the derivative of a graph in each element of its first input, one after the other, flat."""
+    both, result = pushed(equation, [0])
+    if not result:
         text = "its function does not depend on what is solved for, or its derivative does not"
         raise UnsupportedError(located(f"the result of {what} has no derivative: {text}"))
     aval = equation.avals[0]
@@ -78,7 +81,7 @@ def columns(equation: Graph, point: Sequence[Any], what: str) -> Any:
 
 
 def _solved(matrix: Any, right: Any, size: int) -> Any:
-    """The solution of `matrix @ y = right`, with the shape of `right`."""
+    """Solve `matrix @ y = right`, with the shape of `right`."""
     if size == 1:
         return divide(right, matrix)
     return reshape(solve(matrix, reshape(right, shape=(size, 1))), shape=right.shape)

@@ -1,4 +1,4 @@
-"""`scipy.integrate`: initial value problems as traced code gives them to `solve_ivp` and `odeint`."""
+"""Initial value problems: the arguments of `solve_ivp` and `odeint` in traced code."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ __all__: list[str] = []
 def _recorded(
     what: str, fun: Any, jac: Any, y0: Any, args: Sequence[Any], events: Sequence[Any] = ()
 ) -> tuple[Any, list[Any], list[Graph]]:
-    """The initial value, what the functions capture, and their graphs: of the slope, its Jacobian if there is one, and
-    the events."""
+    """Return the initial value, the captures of the functions, and their graphs.
+
+    The graphs are of the right-hand side, its Jacobian if there is one, and the events.
+    """
     y0 = shaped(y0, None)
     if len(y0.shape) > 1:
         raise ValueError(f"{what}: y0 must be 1-dimensional, but has the shape {y0.shape}")
@@ -48,15 +50,15 @@ def _one(f: Callable[..., Any], shape: tuple[int, ...], args: Sequence[Any]) -> 
 
 
 def _system(y0: Any, graphs: Sequence[Graph], method: str, options: Mapping[str, Any]) -> System:
-    """Of values that begin with the initial one."""
+    """Make the system of values that begin with the initial value."""
     rest = graphs[0].avals[2:]
     begin = build(lambda t, y, *_: [y], [NUMBER, Aval(y0.shape, np.dtype(np.float64)), *rest])
-    slope, *jac = [_given_first(graph, y0) for graph in graphs]
-    return System(begin, slope, method, options, jac[0] if jac else None)
+    derivative, *jac = [_given_first(graph, y0) for graph in graphs]
+    return System(begin, derivative, method, options, jac[0] if jac else None)
 
 
 def _given_first(graph: Graph, y0: Any) -> Graph:
-    """`graph`, with the initial value before what it captures."""
+    """Add the initial value to the inputs of `graph`, before the captures."""
     avals = graph.avals
     first = Aval(y0.shape, np.dtype(np.float64))
     return build(lambda t, z, y, *rest: replay(graph, [t, z, *rest])[0], [*avals[:2], first, *avals[2:]])
@@ -80,34 +82,34 @@ def solve_ivp(*args: Any, **kwargs: Any) -> Any:
     from scipy import integrate
 
     what = "scipy.integrate.solve_ivp"
-    given, options = _bound(integrate.solve_ivp, args, kwargs)
-    first = arrays(given["y0"])[0]
+    inputs, options = _bound(integrate.solve_ivp, args, kwargs)
+    first = arrays(inputs["y0"])[0]
     if first.dtype.kind == "c":
-        return _of_complex(first, given, options)
-    method = given["method"]
+        return _of_complex(first, inputs, options)
+    method = inputs["method"]
     if method not in ("RK23", "RK45", "DOP853", "Radau", "BDF", "LSODA"):
         raise refuse(f"{what} with method={method!r}", "use a method's name")
     jac = options.pop("jac", None)
     if jac is not None and not callable(jac):
         matrix = jac
         jac = lambda t, y: matrix  # noqa: E731
-    events = given["events"]
+    events = inputs["events"]
     events = [] if events is None else [events] if callable(events) else list(events)
-    y0, captured, graphs = _recorded(what, given["fun"], jac, given["y0"], given["args"] or (), events)
+    y0, captured, graphs = _recorded(what, inputs["fun"], jac, inputs["y0"], inputs["args"] or (), events)
     count = len(graphs) - len(events)
     system = _system(y0, graphs[:count], method, plain_options(what, options))
-    times = None if given["t_eval"] is None else shaped(given["t_eval"], None)
-    ends, values = [_scalar(x) for x in given["t_span"]], [y0, *captured]
+    times = None if inputs["t_eval"] is None else shaped(inputs["t_eval"], None)
+    ends, values = [_scalar(x) for x in inputs["t_span"]], [y0, *captured]
     if events:
         rules = [Event(_given_first(graph, y0), event) for graph, event in zip(graphs[count:], events)]
-        found = Events(system, rules, ends, times, values)
-        times, y, facts = found.times, found.y, found.facts
-        marks: Any = found.marks
+        result = Events(system, rules, ends, times, values)
+        times, y, facts = result.times, result.y, result.facts
+        marks: Any = result.marks
     else:
         times, y, facts = solution(system, ends, times, values)
         marks = None, None
     nfev, njev, nlu, status = (facts[k] for k in range(4))
-    dense = _Dense(system, ends, values) if given["dense_output"] else None
+    dense = _Dense(system, ends, values) if inputs["dense_output"] else None
     return Result(what, t=times, y=np.transpose(y), sol=dense, t_events=marks[0], y_events=marks[1], nfev=nfev,
                   njev=njev, nlu=nlu, status=status, success=status >= 0)  # fmt: skip
 
@@ -124,12 +126,12 @@ class _Dense:
         flat_times = np.reshape(times, (-1,))
         order = np.argsort(np.where(ends[1] >= ends[0], flat_times, -flat_times))
         _, y, _ = solution(system, ends, np.take(flat_times, order), values)
-        found = np.take(np.transpose(y), np.argsort(order), axis=1)
-        return found if times.shape else np.reshape(found, (-1,))
+        result = np.take(np.transpose(y), np.argsort(order), axis=1)
+        return result if times.shape else np.reshape(result, (-1,))
 
 
 def _of_complex(y0: Any, given: dict[str, Any], options: dict[str, Any]) -> Any:
-    """The solution of a complex system, by that of its real and imaginary parts."""
+    """Solve a complex system, by the system of its real and imaginary parts."""
     if options.get("jac") is not None:
         raise refuse("the argument jac= of scipy.integrate.solve_ivp of complex systems")
     if given["events"] is not None:
@@ -141,28 +143,28 @@ def _of_complex(y0: Any, given: dict[str, Any], options: dict[str, Any]) -> Any:
         z = np.reshape(z, (-1,))
         return np.concatenate([np.real(z), np.imag(z)])
 
-    def slope(t: Any, z: Any, *rest: Any) -> Any:
+    def right_hand_side(t: Any, z: Any, *rest: Any) -> Any:
         return both(inlined(fun)(t, z[:n] + 1j * z[n:], *rest))
 
     names = {k: given[k] for k in ("t_span", "method", "t_eval", "dense_output")}
-    found = solve_ivp(slope, y0=both(y0), args=args, **names, **options)
-    dense = found["sol"]
+    result = solve_ivp(right_hand_side, y0=both(y0), args=args, **names, **options)
+    dense = result["sol"]
 
     def whole(z: Any) -> Any:
         return z[:n] + 1j * z[n:]
 
-    found["y"] = whole(found["y"])
+    result["y"] = whole(result["y"])
     if dense is not None:
-        found["sol"] = lambda t: whole(dense(t))
-    return found
+        result["sol"] = lambda t: whole(dense(t))
+    return result
 
 
 def _bound(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """By name, the arguments of a function of SciPy's with its defaults, and the options behind them."""
-    found = inspect.signature(function).bind(*args, **kwargs)
-    found.apply_defaults()
-    given = dict(found.arguments)
-    return given, given.pop("options", {})
+    """Bind the arguments of a SciPy function by name, with its defaults, and the options after them."""
+    result = inspect.signature(function).bind(*args, **kwargs)
+    result.apply_defaults()
+    options = dict(result.arguments)
+    return options, options.pop("options", {})
 
 
 _PLAIN_ODEINT = {"full_output": 0, "col_deriv": 0, "ixpr": 0, "printmessg": 0}
@@ -174,15 +176,15 @@ def odeint(*args: Any, **kwargs: Any) -> Any:
     from scipy import integrate
 
     what = "scipy.integrate.odeint"
-    given, _ = _bound(integrate.odeint, args, kwargs)
-    _refused_options(what, given, _PLAIN_ODEINT)
-    others = given.pop("args")
+    inputs, _ = _bound(integrate.odeint, args, kwargs)
+    _refused_options(what, inputs, _PLAIN_ODEINT)
+    others = inputs.pop("args")
     others = others if isinstance(others, tuple) else (others,)
-    times = shaped(given.pop("t"), None)
-    func, jac = (f if f is None or given["tfirst"] else _turned(f) for f in (given.pop("func"), given.pop("Dfun")))
-    y0, captured, graphs = _recorded(what, func, jac, given.pop("y0"), others)
-    del given["tfirst"]
-    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+    times = shaped(inputs.pop("t"), None)
+    func, jac = (f if f is None or inputs["tfirst"] else _turned(f) for f in (inputs.pop("func"), inputs.pop("Dfun")))
+    y0, captured, graphs = _recorded(what, func, jac, inputs.pop("y0"), others)
+    del inputs["tfirst"]
+    options = plain_options(what, {k: v for k, v in inputs.items() if v is not None})
     ends = [times[0], times[-1]]
     return solution(_system(y0, graphs, "odeint", options), ends, times, [y0, *captured])[1]
 

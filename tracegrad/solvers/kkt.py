@@ -1,8 +1,8 @@
-"""Minima under constraints: where the gradient is a sum of those of the constraints that hold.
+"""Constrained minima: KKT systems of the active constraints, and their derivatives.
 
-The solver finds the place; which constraints hold there, and their multipliers, are found by non-negative least squares
-of the gradients. Both the place and the multipliers then solve the equations of W. Karush, H. Kuhn and A. Tucker, with
-these constraints as equations, and their derivatives follow from them.
+The solver finds the minimum; non-negative least squares of the gradients finds the active constraints and their
+multipliers. Minimum and multipliers then satisfy the equations of W. Karush, H. Kuhn and A. Tucker, with the active
+constraints as equations; the derivatives follow from these equations.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class Constraint:
             raise refuse(f"{what} with hess= of a constraint")
 
     def functions(self) -> Fs:
-        """What the solver calls."""
+        """Return the functions that the solver calls."""
         return [(_flat(self.fun), None), *([(self.jac, None)] if callable(self.jac) else [])]
 
     def on_host(self, fs: list[Any], x: Any) -> Any:
-        """The constraint of these functions."""
+        """Make SciPy's constraint from these functions."""
         jac = fs[1] if callable(self.jac) else self.jac
         if self.type:
             return {"type": self.type, "fun": fs[0], **({} if jac is None else {"jac": jac})}
@@ -70,7 +70,7 @@ class Constraint:
         return real("NonlinearConstraint")(fs[0], self.low, self.high, jac=jac)
 
     def rows(self, x: Any) -> tuple[list[Any], list[bool]]:
-        """What has to be zero, or not negative; and of each element, whether it is the first."""
+        """Return the residuals that must be zero, or nonnegative, and for each element whether it must be zero."""
         y = _flat(self.fun)(x)
         n = y.shape[0]
         if self.type:
@@ -78,15 +78,15 @@ class Constraint:
         low, high = np.broadcast_to(self.low, n), np.broadcast_to(self.high, n)
         same = low == high
         each = [np.flatnonzero(m) for m in (same, np.isfinite(low) & ~same, np.isfinite(high) & ~same)]
-        found = [y[each[0]] - low[each[0]], y[each[1]] - low[each[1]], high[each[2]] - y[each[2]]]
-        return found, [True] * len(each[0]) + [False] * (len(each[1]) + len(each[2]))
+        results = [y[each[0]] - low[each[0]], y[each[1]] - low[each[1]], high[each[2]] - y[each[2]]]
+        return results, [True] * len(each[0]) + [False] * (len(each[1]) + len(each[2]))
 
 
 def _static(what: str, x: Any) -> Any:
-    found = known(x) if isinstance(x, Carrier) else x
-    if found is None or isinstance(found, Carrier):
+    result = known(x) if isinstance(x, Carrier) else x
+    if result is None or isinstance(result, Carrier):
         raise refuse(f"{what} with traced bounds of a constraint", "subtract them in its function")
-    return np.asarray(found, np.float64)
+    return np.asarray(result, np.float64)
 
 
 def _flat(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -104,7 +104,7 @@ class Between:
         return []
 
     def rows(self, x: Any) -> tuple[list[Any], list[bool]]:
-        """How far it is to bounds, which is 1 to those at infinity."""
+        """Return the distances to the bounds, 1 for infinite bounds."""
         ends = [np.where(np.isfinite(end), end, 0.0) for end in (self.low, self.high)]
         off = [np.where(np.isfinite(end), d, 1.0) for end, d in ((self.low, x - ends[0]), (self.high, ends[1] - x))]
         return off, [False] * (2 * x.shape[0])
@@ -112,14 +112,17 @@ class Between:
 
 def constrained(what: str, fs: Sequence[Any], start: dict[str, Any], bounded: Fs, constraints: Sequence[Any], run: Run,
                 text: str, shape: tuple[int, ...]) -> tuple[Any, Functions, Sequence[Any]]:  # fmt: skip
-    """The minimum, the functions, and what else the solver tells. `run(functions, start, constraints)` gives SciPy's
-    result and what it tells; `bounded` says what lies between bounds."""
+    """Compute the constrained minimum, the functions, and the solver's other results.
+
+    `run(functions, start, constraints)` returns SciPy's result and its facts; `bounded` says which elements are between
+    bounds.
+    """
     equals: list[bool] = []
 
     def rows(x: Any) -> Any:
-        found = [c.rows(x) for c in constraints]
-        equals[:] = [e for _, each in found for e in each]
-        return np.concatenate([y for ys, _ in found for y in ys])
+        results = [c.rows(x) for c in constraints]
+        equals[:] = [e for _, each in results for e in each]
+        return np.concatenate([y for ys, _ in results for y in ys])
 
     many, count, first = [c.functions() for c in constraints], len(fs), len(fs) + len(bounded)
     functions = Functions(what, [*fs, *bounded, (rows, None), *(f for each in many for f in each)], shape)
@@ -129,8 +132,10 @@ def constrained(what: str, fs: Sequence[Any], start: dict[str, Any], bounded: Fs
 
     def call(fs: Any, begin: Any) -> Any:
         supply = iter(fs[first + 1 : -2])
-        made = [c.on_host([next(supply) for _ in each], np.zeros(shape)) for c, each in zip(constraints, many) if each]
-        x, *facts = run(fs[:count], begin, made)
+        outputs = [
+            c.on_host([next(supply) for _ in each], np.zeros(shape)) for c, each in zip(constraints, many) if each
+        ]
+        x, *facts = run(fs[:count], begin, outputs)
         free = np.ones(shape, bool) if not bounded else fs[count](x) > 0.5
         force = _forces(fs[-2](x), np.reshape(fs[-1](x), (*shape, -1)), fs[first](x), same, free)
         return np.concatenate([x, force]), (force != 0) | same, *facts
@@ -140,26 +145,26 @@ def constrained(what: str, fs: Sequence[Any], start: dict[str, Any], bounded: Fs
     kinds = (((n + m,), "f64"), ((m,), "i64"), *FACTS)
     ways = functools.partial(solution, equation=equation, what=what, known=1)
     text = f"{text} {[(c.type, c.low, c.high) for c in constraints if isinstance(c, Constraint)]}"
-    found, _, *facts = called(functions, Starts(start), call, kinds, text, ways)
-    return found[:n], functions, facts
+    results, _, *facts = called(functions, Starts(start), call, kinds, text, ways)
+    return results[:n], functions, facts
 
 
 def _forces(gradient: Any, jacobian: Any, values: Any, same: Any, free: Any) -> Any:
-    """The multipliers of constraints: 0 for those that do not hold."""
+    """Compute the multipliers of constraints: 0 for inactive ones."""
     near = same | (values <= _NEAR * (1.0 + np.max(np.abs(values), initial=0.0)))
     a, b = jacobian[free][:, near], gradient[free]
     both = same[near]
     if not a.size:
         return np.zeros(len(values))
     parts = real("nnls")(np.concatenate([a, -a[:, both]], axis=1), b)[0]
-    found = np.zeros(len(values))
-    found[near] = parts[: a.shape[1]]
-    found[near & same] -= parts[a.shape[1] :]
-    return np.where(same | (found > _FORCE * (1.0 + np.max(np.abs(b), initial=0.0))), found, 0.0)
+    result = np.zeros(len(values))
+    result[near] = parts[: a.shape[1]]
+    result[near & same] -= parts[a.shape[1] :]
+    return np.where(same | (result > _FORCE * (1.0 + np.max(np.abs(b), initial=0.0))), result, 0.0)
 
 
 def _equation(cost: Graph, held: Graph, bounded: Sequence[Graph], n: int, m: int) -> Graph:
-    """Of the place and the multipliers, what is captured, and which constraints hold."""
+    """Return the KKT equations of the minimum and the multipliers, the captures, and the active constraints."""
     first, *captured = cost.avals
     forces = Aval((m,), np.dtype(np.float64))
 
@@ -167,12 +172,12 @@ def _equation(cost: Graph, held: Graph, bounded: Sequence[Graph], n: int, m: int
         pulled = reduce_sum(multiply(force, replay(held, [x, *rest])[0][0]), axes=(0,))
         return [subtract(replay(cost, [x, *rest])[0][0], pulled)]
 
-    slope = gradient_of(build(difference, [first, forces, *captured]))
+    derivative = gradient_of(build(difference, [first, forces, *captured]))
 
     def fn(u: Any, *rest: Any) -> list[Any]:
         *values, active = rest
         x, force = (slice(u, start=(i,), stop=(j,), step=(1,)) for i, j in ((0, n), (n, n + m)))
-        top = replay(slope, [x, force, *values])[0][0]
+        top = replay(derivative, [x, force, *values])[0][0]
         if bounded:
             between, off = (replay(graph, [x, *values])[0][0] for graph in bounded)
             top = where(greater(between, 0.5), top, off)

@@ -1,4 +1,4 @@
-"""`scipy.sparse.linalg`: iterative solvers of linear systems.
+"""Krylov solvers of linear systems, of `scipy.sparse.linalg`.
 
 The derivative of a solution solves a system with the same matrix, or its transpose, by the same solver.
 """
@@ -25,7 +25,7 @@ __all__: list[str] = []
 
 
 class _Iteration:
-    """What one of the solvers computes for a matrix and a right side."""
+    """Computation of one of the solvers for a matrix and a right-hand side."""
 
     def __init__(self, name: str, options: dict[str, Any], csc: bool):
         self.name, self.options, self.csc = name, options, csc
@@ -50,25 +50,25 @@ def _solved(call: _Iteration, held: Sequence[Any], b: Any) -> tuple[Any, Any]:
 
 
 def _ways(call: _Iteration) -> WaysOf:
-    """The rule, on the data of the matrix and the right side."""
+    """Return the rule, with respect to the matrix data and the right-hand side."""
     later = _Iteration(call.name, {k: v for k, v in call.options.items() if k != "x0"}, call.csc)
-    turned = _Iteration(call.name, later.options, not call.csc)
+    transposed = _Iteration(call.name, later.options, not call.csc)
     column = reshape
 
     def pull(cts: Any, outputs: Any, inputs: Any, wanted: Any) -> dict[int, Any]:
-        share, n = _solved(turned, inputs[:3], cts[0])[0], outputs[0].shape[0]
-        found = {3: share}
+        share, n = _solved(transposed, inputs[:3], cts[0])[0], outputs[0].shape[0]
+        table = {3: share}
         if 0 in wanted:
             sides = [column(v, shape=(n, 1)) for v in ((outputs[0], share) if call.csc else (share, outputs[0]))]
-            found[0] = negative(sparse_outer(inputs[1], inputs[2], *sides))
-        return found
+            table[0] = negative(sparse_outer(inputs[1], inputs[2], *sides))
+        return table
 
     def push(tangents: Any, outputs: Any, inputs: Any, moved: Any) -> dict[int, Any]:
-        given, n = dict(zip(moved, tangents)), outputs[0].shape[0]
-        right = [given[3]] if 3 in given else []
-        if 0 in given:
+        args, n = dict(zip(moved, tangents)), outputs[0].shape[0]
+        right = [args[3]] if 3 in args else []
+        if 0 in args:
             x = column(outputs[0], shape=(n, 1))
-            change = sparse_product(given[0], *inputs[1:3], x, rows=n, turned=call.csc)
+            change = sparse_product(args[0], *inputs[1:3], x, rows=n, transposed=call.csc)
             right.append(negative(column(change, shape=(n,))))
         if not right:
             return {}
@@ -84,15 +84,15 @@ def _iterative(name: str) -> None:
     def solve(*args: Any, **kwargs: Any) -> Any:
         from scipy.sparse import linalg
 
-        given = dict(inspect.signature(getattr(linalg, name)).bind(*args, **kwargs).arguments)
-        matrix = wrapped(given.pop("A"))
+        mapping = dict(inspect.signature(getattr(linalg, name)).bind(*args, **kwargs).arguments)
+        matrix = wrapped(mapping.pop("A"))
         if not isinstance(matrix, Sparse):
             raise refuse(f"{what} of a matrix that is not sparse", "use np.linalg.solve or scipy.linalg.solve")
-        if given.get("callback") is not None or given.get("M") is not None:
+        if mapping.get("callback") is not None or mapping.get("M") is not None:
             raise refuse(f"{what} with callback= or M=")
-        given = {k: v for k, v in given.items() if v is not None}
-        data, right = promoted([to_float(v) for v in arrays(matrix._held[0], given.pop("b"))])
-        options = plain_options(what, given)
+        mapping = {k: v for k, v in mapping.items() if v is not None}
+        data, right = promoted([to_float(v) for v in arrays(matrix._held[0], mapping.pop("b"))])
+        options = plain_options(what, mapping)
         call = _Iteration(name, options, matrix._csc)
         x, info = _solved(call, [data, *arrays(*matrix._held[1:])], right.reshape(-1))
         return x.reshape(right.shape[:1]), info

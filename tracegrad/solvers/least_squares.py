@@ -1,7 +1,8 @@
-"""`scipy.optimize`: least squares, with bounds and losses, and fits of curves.
+"""Least squares with bounds and losses, and curve fits, of `scipy.optimize`.
 
-At a minimum the gradient of the sum is zero; what a bound keeps from it moves as the bound does. Solvers that come
-near a bound and never reach it are at it where the gradient pushes to it harder than the sum bends on the way there.
+At a minimum the gradient of the sum is zero; a component at a bound moves with the bound. Some solvers approach a bound
+and never reach it: a component counts as at the bound if the gradient pushes it there more than the curvature of the
+sum can balance on the way.
 """
 
 from __future__ import annotations
@@ -74,13 +75,13 @@ class _Fit:
             fs += [(lambda x: x - low, shape), (lambda x: x - high, shape)]
         self.functions = Functions(what, fs, shape)
         graph = self.functions.graphs[0]
-        self.slopes = build(lambda *args: [columns(graph, args, what)], graph.avals)
+        self.derivatives = build(lambda *args: [columns(graph, args, what)], graph.avals)
         self.gradient = gradient_of(_cost(graph, loss, scale))
         self.off = self.functions.graphs[self.count :]
-        self.functions.graphs += [self.slopes, self.gradient]
+        self.functions.graphs += [self.derivatives, self.gradient]
 
     def solved(self, run: Callable[..., Any], starts: Starts, kinds: Sequence[Any], text: str) -> tuple[Any, ...]:
-        """What `run(fs, starts)` gives, a solution and other things; bounds that hold are between them."""
+        """Compute `run(fs, starts)`, a solution and other results; active bounds are stored between them."""
         n = self.functions.x
 
         def both(fs: Any, given: Any) -> Any:
@@ -96,25 +97,25 @@ class _Fit:
         """-1 for elements at their lower bounds, 1 at upper ones."""
         if self.limits is None:
             return np.zeros(x.shape, np.int64)
-        slope, bends = fs[-1](x), np.sum(np.reshape(fs[-2](x), (x.size, -1)) ** 2, axis=1)
-        low = (slope > 0) & ((x - given["low"]) * bends < slope)
-        high = (slope < 0) & ((given["high"] - x) * bends < -slope)
+        derivative, bends = fs[-1](x), np.sum(np.reshape(fs[-2](x), (x.size, -1)) ** 2, axis=1)
+        low = (derivative > 0) & ((x - given["low"]) * bends < derivative)
+        high = (derivative < 0) & ((given["high"] - x) * bends < -derivative)
         return high.astype(np.int64) - low
 
     def _equation(self) -> Graph:
         def fn(*args: Any) -> list[Any]:
             *point, held = args
-            found = replay(self.gradient, point)[0][0]
+            result = replay(self.gradient, point)[0][0]
             if self.limits is not None:
                 below, above = (replay(graph, point)[0][0] for graph in self.off)
-                found = where(equal(held, -1), below, where(equal(held, 1), above, found))
-            return [found]
+                result = where(equal(held, -1), below, where(equal(held, 1), above, result))
+            return [result]
 
         avals = self.gradient.avals
         return build(fn, [*avals, Aval(avals[0].shape, np.dtype(np.int64))])
 
     def at(self, k: int, x: Any) -> Any:
-        """The value of a function at the solution."""
+        """Return the value of a function at the solution."""
         return replay(self.functions.graphs[k], [x, *self.functions.captured])[0][0]
 
 
@@ -139,7 +140,7 @@ def _flat(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _limits(bounds: Any, shape: tuple[int, ...]) -> Any:
-    """The lower and the upper bounds; None where there are none."""
+    """Return the lower and the upper bounds; None if there are none."""
     ends = (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else tuple(bounds)
     ends = tuple([np.asarray(x) if lead((x,)) is None else arrays(x)[0] for x in ends])
     plain = [known(x) if isinstance(x, Carrier) else x for x in ends]
@@ -156,27 +157,27 @@ def _within(given: Any) -> Any:
 def least_squares(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.least_squares`"""
     what = "scipy.optimize.least_squares"
-    given = bound("least_squares", args, kwargs)
-    x0, shape = begin(what, given.pop("x0"))
-    refuse_unless(what, given, jac_sparsity=None, kwargs=None, callback=None, workers=None, verbose=0)
-    limits, loss = _limits(given.pop("bounds"), shape), given["loss"]
+    inputs = bound("least_squares", args, kwargs)
+    x0, shape = begin(what, inputs.pop("x0"))
+    refuse_unless(what, inputs, jac_sparsity=None, kwargs=None, callback=None, workers=None, verbose=0)
+    limits, loss = _limits(inputs.pop("bounds"), shape), inputs["loss"]
     if loss not in _LOSSES:
         raise refuse(f"{what} with a loss= that is no name of SciPy's")
-    slope, others, fun = given.pop("jac"), given.pop("args"), given.pop("fun")
-    ways: Fs = [(with_args(slope, others), None)] if callable(slope) else []
-    if not ways and slope not in SLOPES:
-        raise refuse(f"{what} with jac={slope!r}")
-    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+    derivative, others, fun = inputs.pop("jac"), inputs.pop("args"), inputs.pop("fun")
+    ways: Fs = [(with_args(derivative, others), None)] if callable(derivative) else []
+    if not ways and derivative not in SLOPES:
+        raise refuse(f"{what} with jac={derivative!r}")
+    options = plain_options(what, {k: v for k, v in inputs.items() if v is not None})
     fit = _Fit(what, with_args(fun, others), ways, shape, limits, loss, float(options["f_scale"]))
 
     def run(fs: Any, start: Any) -> Any:
-        way = fs[1] if ways else slope
-        found = real("least_squares")(fs[0], start["x0"], jac=way, bounds=_within(start), **options)
-        return found.x, found.active_mask, found.cost, found.nfev, found.status, found.success
+        way = fs[1] if ways else derivative
+        result = real("least_squares")(fs[0], start["x0"], jac=way, bounds=_within(start), **options)
+        return result.x, result.active_mask, result.cost, result.nfev, result.status, result.success
 
     kinds = ((shape, "i64"), ((), "f64"), ((), "i64"), ((), "i64"), ((), "bool"))
     starts = Starts({"x0": x0} | (limits or {}))
-    text = f"{options!r} {bool(ways) or slope!r}"
+    text = f"{options!r} {bool(ways) or derivative!r}"
     x, _, mask, _, calls, status, success = fit.solved(run, starts, kinds, text)
     rest = fit.at(0, x)
     cost = _sum(rest, loss, float(options["f_scale"]))
@@ -188,13 +189,13 @@ def curve_fit(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.curve_fit`. Parameters move as the minimum of the sum of squares does, and their covariance as
     the inverse of that sum's Gauss-Newton matrix does."""
     what = "scipy.optimize.curve_fit"
-    given = bound("curve_fit", args, kwargs)
-    given |= given.pop("kwargs", {})
-    refuse_unless(what, given, full_output=False, nan_policy=None)
-    f, xdata, jac = given.pop("f"), given.pop("xdata"), given.pop("jac")
-    bounds, sigma, absolute = given.pop("bounds"), given.pop("sigma"), given["absolute_sigma"]
-    p0 = _begin(f, given.pop("p0"), bounds)
-    shape, y = p0.shape, np.reshape(shaped(given.pop("ydata"), None), -1)
+    inputs = bound("curve_fit", args, kwargs)
+    inputs |= inputs.pop("kwargs", {})
+    refuse_unless(what, inputs, full_output=False, nan_policy=None)
+    f, xdata, jac = inputs.pop("f"), inputs.pop("xdata"), inputs.pop("jac")
+    bounds, sigma, absolute = inputs.pop("bounds"), inputs.pop("sigma"), inputs["absolute_sigma"]
+    p0 = _begin(f, inputs.pop("p0"), bounds)
+    shape, y = p0.shape, np.reshape(shaped(inputs.pop("ydata"), None), -1)
     limits = _limits(bounds, shape)
     sigma = None if sigma is None else shaped(sigma, None)
 
@@ -211,7 +212,7 @@ def curve_fit(*args: Any, **kwargs: Any) -> Any:
     if callable(jac):
         others.append((lambda p: jac(xdata, *[p[k] for k in range(shape[0])]), None))
     fit = _Fit(what, rest, others, shape, limits)
-    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+    options = plain_options(what, {k: v for k, v in inputs.items() if v is not None})
 
     def run(fs: Any, start: Any) -> Any:
         way = (lambda _, *p: fs[2](np.array(p))) if len(others) == 2 else jac
@@ -220,20 +221,20 @@ def curve_fit(*args: Any, **kwargs: Any) -> Any:
 
     n, starts = shape[0], Starts({"p0": p0, "y": y, "sigma": sigma} | (limits or {}))
     p, _, covariance = fit.solved(run, starts, (((n, n), "f64"),), f"{options!r} {jac if isinstance(jac, str) else ''}")
-    slopes, gap = replay(fit.slopes, [p, *fit.functions.captured])[0][0], fit.at(0, p)
-    slopes = slopes.reshape(n, -1)
-    moved = np.linalg.inv(slopes @ slopes.T)
+    derivatives, gap = replay(fit.derivatives, [p, *fit.functions.captured])[0][0], fit.at(0, p)
+    derivatives = derivatives.reshape(n, -1)
+    moved = np.linalg.inv(derivatives @ derivatives.T)
     if not absolute and gap.shape[0] > n:
         moved = moved * (np.sum(gap * gap) / (gap.shape[0] - n))
     return p, covariance + (moved - stop_gradient(moved))
 
 
 def _begin(f: Any, p0: Any, bounds: Any) -> Any:
-    """Where SciPy begins: at ones, or within the bounds."""
+    """Return SciPy's start: ones, or a point within the bounds."""
     if p0 is not None:
         return np.reshape(shaped(p0, None), -1)
-    found = list(inspect.signature(f).parameters.values())
-    count = sum(x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD) for x in found) - 1
+    results = list(inspect.signature(f).parameters.values())
+    count = sum(x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD) for x in results) - 1
     if count < 1:
         raise ValueError("Unable to determine number of fit parameters.")
     limits = _limits(bounds, (count,))
@@ -271,13 +272,13 @@ def nnls(A: Any, b: Any, **others: Any) -> Any:
 def leastsq(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.leastsq`: the solution and a number that says how it was found."""
     what = "scipy.optimize.leastsq"
-    given = bound("leastsq", args, kwargs)
-    refuse_unless(what, given, full_output=False, col_deriv=False)
-    x0, shape = begin(what, given.pop("x0"))
-    slope, others = given.pop("Dfun"), given.pop("args")
-    ways: Fs = [(with_args(slope, others), None)] if slope is not None else []
-    options = plain_options(what, {k: v for k, v in given.items() if v is not None and k != "func"})
-    fit = _Fit(what, with_args(given["func"], others), ways, shape, None)
+    inputs = bound("leastsq", args, kwargs)
+    refuse_unless(what, inputs, full_output=False, col_deriv=False)
+    x0, shape = begin(what, inputs.pop("x0"))
+    derivative, others = inputs.pop("Dfun"), inputs.pop("args")
+    ways: Fs = [(with_args(derivative, others), None)] if derivative is not None else []
+    options = plain_options(what, {k: v for k, v in inputs.items() if v is not None and k != "func"})
+    fit = _Fit(what, with_args(inputs["func"], others), ways, shape, None)
 
     def run(fs: Any, start: Any) -> Any:
         x, status = real("leastsq")(fs[0], start["x0"], Dfun=fs[1] if ways else None, **options)
@@ -291,26 +292,26 @@ def leastsq(*args: Any, **kwargs: Any) -> Any:
 def lsq_linear(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.lsq_linear`"""
     what = "scipy.optimize.lsq_linear"
-    given = bound("lsq_linear", args, kwargs)
-    if not isinstance(given["A"], Carrier) and hasattr(given["A"], "tocsr"):
+    inputs = bound("lsq_linear", args, kwargs)
+    if not isinstance(inputs["A"], Carrier) and hasattr(inputs["A"], "tocsr"):
         raise refuse(f"{what} of a sparse matrix", "use .toarray()")
-    matrix, right = (shaped(given.pop(name), None) for name in "Ab")
+    matrix, right = (shaped(inputs.pop(name), None) for name in "Ab")
     if len(matrix.shape) != 2 or len(right.shape) != 1:
         raise ValueError(f"{what}: A must be a matrix and b a vector, got the shapes {matrix.shape} and {right.shape}")
     shape = tuple(matrix.shape[1:])
-    limits = _limits(given.pop("bounds"), shape)
-    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+    limits = _limits(inputs.pop("bounds"), shape)
+    options = plain_options(what, {k: v for k, v in inputs.items() if v is not None})
     fit = _Fit(what, lambda x: matrix @ x - right, [], shape, limits)
 
     def run(_: Any, start: Any) -> Any:
-        found = real("lsq_linear")(start["A"], start["b"], bounds=_within(start), **options)
-        return found.x, found.active_mask, found.nit, found.status, found.success
+        result = real("lsq_linear")(start["A"], start["b"], bounds=_within(start), **options)
+        return result.x, result.active_mask, result.nit, result.status, result.success
 
     kinds = ((shape, "i64"), ((), "i64"), ((), "i64"), ((), "bool"))
     starts = Starts({"A": matrix, "b": right} | (limits or {}))
-    x, _, mask, turns, status, success = fit.solved(run, starts, kinds, repr(options))
+    x, _, mask, iterations, status, success = fit.solved(run, starts, kinds, repr(options))
     rest = fit.at(0, x)
-    return Result(what, x=x, fun=rest, cost=_sum(rest, "linear", 1.0), active_mask=mask, nit=turns, status=status,
+    return Result(what, x=x, fun=rest, cost=_sum(rest, "linear", 1.0), active_mask=mask, nit=iterations, status=status,
                   success=success)  # fmt: skip
 
 
@@ -318,15 +319,15 @@ def lsq_linear(*args: Any, **kwargs: Any) -> Any:
 def fsolve(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.fsolve`"""
     what = "scipy.optimize.fsolve"
-    given = bound("fsolve", args, kwargs)
-    refuse_unless(what, given, full_output=0, col_deriv=0)
-    x0, others, slope = shaped(given.pop("x0"), None), given.pop("args"), given.pop("fprime")
+    inputs = bound("fsolve", args, kwargs)
+    refuse_unless(what, inputs, full_output=0, col_deriv=0)
+    x0, others, derivative = shaped(inputs.pop("x0"), None), inputs.pop("args"), inputs.pop("fprime")
     shape = np.shape(x0) or (1,)
-    fs: Fs = [(with_args(given.pop("func"), others), shape)]
-    if slope is not None:
-        fs.append((with_args(slope, others), None))
+    fs: Fs = [(with_args(inputs.pop("func"), others), shape)]
+    if derivative is not None:
+        fs.append((with_args(derivative, others), None))
     functions = Functions(what, fs, shape)
-    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+    options = plain_options(what, {k: v for k, v in inputs.items() if v is not None})
 
     def run(fs: Any, start: Any) -> Any:
         return (real("fsolve")(fs[0], start["x0"], fprime=fs[1] if len(fs) > 1 else None, **options),)

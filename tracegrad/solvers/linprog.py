@@ -1,7 +1,8 @@
-"""`scipy.optimize.linprog`: the corner in which a linear program ends.
+"""Linear programs: derivatives of the vertex that `scipy.optimize.linprog` finds.
 
-A corner is where as many constraints hold as there are unknowns. It moves as the solution of these equations does;
-where more of them hold, as that of some, those that carry the cost first.
+A vertex is a point where as many constraints are active as there are unknowns. It moves as the solution of these
+equations. If more constraints are active, it moves as the solution of some of them, the constraints with multipliers
+first.
 """
 
 from __future__ import annotations
@@ -31,24 +32,24 @@ _NEAR = 1e-7  # how far from zero, beside the solution, a constraint may be and 
 def linprog(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.linprog`"""
     what = "scipy.optimize.linprog"
-    given = bound("linprog", args, kwargs)
-    refuse_unless(what, given, callback=None, integrality=None, x0=None)
-    cost = shaped(given.pop("c"), None)
+    mapping = bound("linprog", args, kwargs)
+    refuse_unless(what, mapping, callback=None, integrality=None, x0=None)
+    cost = shaped(mapping.pop("c"), None)
     cost = np.reshape(cost, -1) if len(cost.shape) != 1 else cost
     n = cost.shape[0]
-    held = {k: shaped(given.pop(k), None) for k in ("A_ub", "b_ub", "A_eq", "b_eq") if given[k] is not None}
-    given = {k: v for k, v in given.items() if k not in ("A_ub", "b_ub", "A_eq", "b_eq")}
+    held = {k: shaped(mapping.pop(k), None) for k in ("A_ub", "b_ub", "A_eq", "b_eq") if mapping[k] is not None}
+    mapping = {k: v for k, v in mapping.items() if k not in ("A_ub", "b_ub", "A_eq", "b_eq")}
     held = {k: np.reshape(v, (-1, n) if k[0] == "A" else -1) for k, v in held.items()}
-    limits = ends(_pairs(given.pop("bounds"), n), (n,))
-    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+    limits = ends(_pairs(mapping.pop("bounds"), n), (n,))
+    options = plain_options(what, {k: v for k, v in mapping.items() if v is not None})
 
     def off(kind: str) -> Callable[[Any], Any]:
         return lambda x: held[f"A_{kind}"] @ x - held[f"b_{kind}"]
 
     def rows(x: Any) -> Any:
-        found = [off(kind)(x) for kind in ("eq", "ub") if f"A_{kind}" in held]
-        found += [x - np.where(np.isfinite(end), end, 0.0) for end in limits.values()]
-        return np.concatenate([*found, x - stop_gradient(x)])
+        results = [off(kind)(x) for kind in ("eq", "ub") if f"A_{kind}" in held]
+        results += [x - np.where(np.isfinite(end), end, 0.0) for end in limits.values()]
+        return np.concatenate([*results, x - stop_gradient(x)])
 
     functions = Functions(what, [(rows, None)], (n,))
     graph = functions.graphs[0]
@@ -56,15 +57,15 @@ def linprog(*args: Any, **kwargs: Any) -> Any:
     equals = 0 if "A_eq" not in held else held["A_eq"].shape[0]
 
     def run(fs: Any, start: Any) -> Any:
-        given = {k: v for k, v in start.items() if k not in ("low", "high")}
-        found = real("linprog")(**given, bounds=np.stack([start["low"], start["high"]], axis=1), **options)
-        if found.x is None:
+        mapping = {k: v for k, v in start.items() if k not in ("low", "high")}
+        results = real("linprog")(**mapping, bounds=np.stack([start["low"], start["high"]], axis=1), **options)
+        if results.x is None:
             x, chosen = np.full(n, np.nan), np.arange(n) - n
         else:
             finite = [np.isfinite(start[k]) for k in ("low", "high")]
-            x = np.asarray(found.x)
-            chosen = _holding(fs[0](x), np.reshape(fs[1](x), (n, -1)).T, x, _forces(found, equals), finite)
-        return x, chosen % graph.outputs[0].aval.size, found.get("nit", 0), found.status, found.success
+            x = np.asarray(results.x)
+            chosen = _holding(fs[0](x), np.reshape(fs[1](x), (n, -1)).T, x, _forces(results, equals), finite)
+        return x, chosen % graph.outputs[0].aval.size, results.get("nit", 0), results.status, results.success
 
     def fn(x: Any, *rest: Any) -> list[Any]:
         *captured, chosen = rest
@@ -74,9 +75,9 @@ def linprog(*args: Any, **kwargs: Any) -> Any:
     ways = functools.partial(solution, equation=equation, what=what, known=1)
     kinds = (((n,), "f64"), ((n,), "i64"), ((), "i64"), ((), "i64"), ((), "bool"))
     starts = Starts({"c": cost} | held | limits)
-    x, _, turns, status, success = called(functions, starts, run, kinds, repr(options), ways)
+    x, _, iterations, status, success = called(functions, starts, run, kinds, repr(options), ways)
     slack, con = (-off(k)(x) if f"A_{k}" in held else np.zeros(0) for k in ("ub", "eq"))
-    return Result(what, x=x, fun=cost @ x, slack=slack, con=con, nit=turns, status=status, success=success)
+    return Result(what, x=x, fun=cost @ x, slack=slack, con=con, nit=iterations, status=status, success=success)
 
 
 def _is_pair(x: Any) -> bool:
@@ -84,7 +85,7 @@ def _is_pair(x: Any) -> bool:
 
 
 def _pairs(bounds: Any, n: int) -> Any:
-    """A pair for each unknown."""
+    """Return a pair for each unknown."""
     if bounds is None:
         return [(0.0, None)] * n
     several = len(bounds) == n and all(_is_pair(x) for x in bounds)
@@ -92,14 +93,16 @@ def _pairs(bounds: Any, n: int) -> Any:
 
 
 def _forces(found: Any, equals: int) -> Any:
-    """How much of the cost each constraint carries: those that have to hold, infinitely much."""
+    """Return the share of the cost that each constraint carries; equality constraints carry an infinite share."""
     rest = [np.abs(getattr(found.get(k), "marginals", ())) for k in ("ineqlin", "lower", "upper")]
     return np.concatenate([np.full(equals, np.inf), *rest])
 
 
-def _holding(values: Any, slopes: Any, x: Any, forces: Any, finite: Any) -> Any:
-    """Places of n constraints that hold at `x` and have independent slopes; of the last ones, which always hold, where
-    there are not as many."""
+def _holding(values: Any, derivatives: Any, x: Any, forces: Any, finite: Any) -> Any:
+    """Return the positions of n active constraints at `x` with independent gradients.
+
+    If there are fewer, the last ones, which are always active, complete them.
+    """
     n, size = len(x), len(values)
     near = np.abs(values) <= _NEAR * (1.0 + np.max(np.abs(x), initial=0.0))
     near[size - 3 * n : size - n] &= np.concatenate(finite)
@@ -108,10 +111,10 @@ def _holding(values: Any, slopes: Any, x: Any, forces: Any, finite: Any) -> Any:
     order = [k for k in np.argsort(-weight[: size - n], kind="stable") if near[k]] + list(range(size - n, size))
     basis, chosen = np.zeros((0, n)), []
     for k in order:
-        row = slopes[k] - basis.T @ (basis @ slopes[k])
+        row = derivatives[k] - basis.T @ (basis @ derivatives[k])
         row -= basis.T @ (basis @ row)
         length = np.linalg.norm(row)
-        if length > 1e-9 * np.linalg.norm(slopes[k]):
+        if length > 1e-9 * np.linalg.norm(derivatives[k]):
             basis = np.concatenate([basis, row[None] / length])
             chosen.append(k)
         if len(chosen) == n:

@@ -1,6 +1,6 @@
-"""`scipy.optimize`: minima and assignments.
+"""Minima and assignments, of `scipy.optimize`.
 
-A minimum is where the gradient is zero; what lies at a bound moves as that does.
+At a minimum the gradient is zero; a component at a bound moves with the bound.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tracegrad.solvers.solver_node import Functions, Result, Starts, called, pla
 
 __all__ = [
     "SLOPES",
-    "Slopes",
+    "Derivatives",
     "begin",
     "constraints_of",
     "ends",
@@ -57,7 +57,7 @@ def begin(what: str, x0: Any) -> tuple[Any, tuple[int, ...]]:
     return x0, x0.shape or (1,)
 
 
-class Slopes:
+class Derivatives:
     """A function and the derivatives of it that are given to a solver: as functions, and as the solver takes them."""
 
     def __init__(self, what: str, fun: Any, args: Any, given: dict[str, Any], shape: tuple[int, ...]):
@@ -89,30 +89,32 @@ class Slopes:
             self.options[name] = f
 
     def on_host(self, fs: Sequence[Any]) -> dict[str, Any]:
-        """The arguments of the solver that are derivatives, of the functions."""
-        found = dict(zip(self.names, fs[1:]))
-        if "hessp" in found:
-            product = found["hessp"]
-            found["hessp"] = lambda x, p: product(np.stack([x, p]))
-        return self.options | found
+        """Return the derivative arguments of the solver, made from the functions."""
+        table = dict(zip(self.names, fs[1:]))
+        if "hessp" in table:
+            product = table["hessp"]
+            table["hessp"] = lambda x, p: product(np.stack([x, p]))
+        return self.options | table
 
 
-def minimum(what: str, slopes: Slopes, start: dict[str, Any], constraints: Sequence[Any], run: Run, text: str,
+def minimum(what: str, derivatives: Derivatives, start: dict[str, Any], constraints: Sequence[Any], run: Run, text: str,
             shape: tuple[int, ...], exact: bool = False) -> Result:  # fmt: skip
-    """What a solver finds: `run(functions, start, constraints)`. Its bounds are `low` and `high` in `start`; a solution
-    is at them, if at all, `exact`ly, or near to them."""
+    """Compute the result of a solver: `run(functions, start, constraints)`.
+
+    Its bounds are `low` and `high` in `start`; elements of a solution are at a bound `exact`ly, or near it.
+    """
     bounded = "low" in start
     between = _at_bounds(start["low"], start["high"], shape) if bounded and exact else []
     if bounded and not exact:
         constraints = [*constraints, Between(start["low"], start["high"])]
-    text = f"{text} {slopes.options!r} {slopes.names}"
+    text = f"{text} {derivatives.options!r} {derivatives.names}"
     if constraints:
-        x, functions, facts = constrained(what, slopes.fs, start, between, constraints, run, text, shape)
+        x, functions, facts = constrained(what, derivatives.fs, start, between, constraints, run, text, shape)
     else:
-        functions = Functions(what, [*slopes.fs, *between], shape)
+        functions = Functions(what, [*derivatives.fs, *between], shape)
         equation = gradient_of(functions.graphs[0])
         if between:
-            equation = _limited(equation, *functions.graphs[len(slopes.fs) :])
+            equation = _limited(equation, *functions.graphs[len(derivatives.fs) :])
         ways = functools.partial(solution, equation=equation, what=what)
         x, *facts = called(functions, Starts(start), lambda fs, b: run(fs, b, ()), ((shape, "f64"), *FACTS), text, ways)
     value = replay(functions.graphs[0], [x, *functions.captured])[0][0]
@@ -121,7 +123,7 @@ def minimum(what: str, slopes: Slopes, start: dict[str, Any], constraints: Seque
 
 
 def told(found: Any) -> tuple[Any, ...]:
-    """What SciPy's result says, in the order of `FACTS`."""
+    """Return the facts of SciPy's result, in the order of `FACTS`."""
     counts = [found.get(name, 0) for name in ("nfev", "nit", "njev", "nhev", "status")]
     return found.x, *counts, found.get("success", True)
 
@@ -131,7 +133,7 @@ def number(f: Callable[[Any], Any]) -> Callable[[Any], float]:
 
 
 def limits_of(begin: dict[str, Any]) -> Any:
-    """The bounds as SciPy takes them."""
+    """Return the bounds as SciPy takes them."""
     return None if "low" not in begin else real("Bounds")(begin["low"], begin["high"])
 
 
@@ -140,7 +142,7 @@ def constraints_of(what: str, given: Any) -> list[Constraint]:
     return [Constraint(what, c) for c in ([given] if alone else given or ())]
 
 
-_WITHOUT_SLOPES = ("nelder-mead", "powell", "cobyla", "cobyqa")
+_WITHOUT_DERIVATIVES = ("nelder-mead", "powell", "cobyla", "cobyqa")
 _WITH_BENDS = ("newton-cg", "dogleg", "trust-ncg", "trust-krylov", "trust-exact", "trust-constr")
 
 
@@ -148,28 +150,28 @@ _WITH_BENDS = ("newton-cg", "dogleg", "trust-ncg", "trust-krylov", "trust-exact"
 def minimize(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.minimize`"""
     what = "scipy.optimize.minimize"
-    given = bound("minimize", args, kwargs)
-    x0, shape = begin(what, given.pop("x0"))
-    refuse_unless(what, given, callback=None)
-    slopes = Slopes(what, given.pop("fun"), given.pop("args"), given, shape)
-    limits, constraints = given.pop("bounds"), constraints_of(what, given.pop("constraints"))
-    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
-    method = str(given["method"] or "").lower()
+    inputs = bound("minimize", args, kwargs)
+    x0, shape = begin(what, inputs.pop("x0"))
+    refuse_unless(what, inputs, callback=None)
+    derivatives = Derivatives(what, inputs.pop("fun"), inputs.pop("args"), inputs, shape)
+    limits, constraints = inputs.pop("bounds"), constraints_of(what, inputs.pop("constraints"))
+    options = plain_options(what, {k: v for k, v in inputs.items() if v is not None})
+    method = str(inputs["method"] or "").lower()
     start = {"x0": x0} | (ends(limits, shape) if limits is not None else {})
 
-    def run(fs: Any, begin: Any, made: Any) -> Any:
-        given = slopes.on_host(fs) | options
+    def run(fs: Any, begin: Any, output: Any) -> Any:
+        inputs = derivatives.on_host(fs) | options
         with threads_for(method):
-            found = real("minimize")(number(fs[0]), begin["x0"], bounds=limits_of(begin), constraints=made, **given)
-        return told(found)
+            result = real("minimize")(number(fs[0]), begin["x0"], bounds=limits_of(begin), constraints=output, **inputs)
+        return told(result)
 
-    found = minimum(what, slopes, start, constraints, run, repr(options), shape, method in _AT_BOUNDS)
-    absent = {"njev": method in _WITHOUT_SLOPES, "nhev": method not in _WITH_BENDS}
-    return Result(what, **{k: v for k, v in found.items() if not absent.get(k)})
+    result = minimum(what, derivatives, start, constraints, run, repr(options), shape, method in _AT_BOUNDS)
+    absent = {"njev": method in _WITHOUT_DERIVATIVES, "nhev": method not in _WITH_BENDS}
+    return Result(what, **{k: v for k, v in result.items() if not absent.get(k)})
 
 
 def ends(limits: Any, shape: tuple[int, ...]) -> dict[str, Any]:
-    """The lower and the upper bounds."""
+    """Return the lower and the upper bounds."""
     if hasattr(limits, "lb"):
         pairs = limits.lb, limits.ub
     else:
@@ -179,7 +181,7 @@ def ends(limits: Any, shape: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _at_bounds(low: Any, high: Any, shape: tuple[int, ...]) -> list[tuple[Callable[..., Any], Any]]:
-    """Functions: what is between the bounds (1) and not (0), and how far it is from the nearer."""
+    """Make functions for the mask of elements between the bounds, and their distance to the nearer bound."""
     return [
         (lambda x: np.where((x > low) & (x < high), 1.0, 0.0), shape),
         (lambda x: np.where(x <= low, x - low, x - high), shape),
@@ -188,14 +190,14 @@ def _at_bounds(low: Any, high: Any, shape: tuple[int, ...]) -> list[tuple[Callab
 
 def _limited(gradient: Graph, between: Graph, off: Graph) -> Graph:
     def fn(*args: Any) -> list[Any]:
-        free, slope, distance = (replay(graph, args)[0][0] for graph in (between, gradient, off))
-        return [where(greater(free, 0.5), slope, distance)]
+        free, derivative, distance = (replay(graph, args)[0][0] for graph in (between, gradient, off))
+        return [where(greater(free, 0.5), derivative, distance)]
 
     return build(fn, gradient.avals)
 
 
 class _Assignment:
-    """What `scipy.optimize.linear_sum_assignment` computes."""
+    """Computation of `scipy.optimize.linear_sum_assignment`."""
 
     def __init__(self, maximize: bool):
         self.maximize = maximize

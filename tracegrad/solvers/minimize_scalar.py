@@ -1,6 +1,6 @@
-"""`scipy.optimize`: minima of functions of a number, and those functions by their old names.
+"""Scalar minimization of `scipy.optimize`, and its legacy names.
 
-A minimum inside is where the slope is zero; one at a bound moves as that does.
+At an interior minimum the derivative is zero; a minimum at a bound moves with the bound.
 """
 
 from __future__ import annotations
@@ -26,41 +26,43 @@ __all__: list[str] = []
 def minimize_scalar(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.minimize_scalar`"""
     what = "scipy.optimize.minimize_scalar"
-    given = bound("minimize_scalar", args, kwargs)
-    fs: list[Any] = [(with_args(given.pop("fun"), given.pop("args")), ())]
-    given = {k: v for k, v in given.items() if v is not None}
-    starts: dict[str, Any] = {k: given.pop(k) for k in ("bracket", "bounds") if k in given}
+    mapping = bound("minimize_scalar", args, kwargs)
+    fs: list[Any] = [(with_args(mapping.pop("fun"), mapping.pop("args")), ())]
+    mapping = {k: v for k, v in mapping.items() if v is not None}
+    starts: dict[str, Any] = {k: mapping.pop(k) for k in ("bracket", "bounds") if k in mapping}
     ends = tuple(starts.get("bounds", ()))
     fs += [(functools.partial(_off, end), ()) for end in ends]
     functions = Functions(what, fs, None)
     gradient = gradient_of(functions.graphs[0])
     off = functions.graphs[1:]
     functions.graphs.append(gradient)
-    options = plain_options(what, given)
+    options = plain_options(what, mapping)
 
     def run(fs: Any, begin: Any) -> Any:
-        found = real("minimize_scalar")(fs[0], **begin, **options)
-        x = float(found.x)
-        return x, _held(fs[-1], x, begin.get("bounds", ())), found.nfev, found.get("nit", 0), found.success
+        result = real("minimize_scalar")(fs[0], **begin, **options)
+        x = float(result.x)
+        return x, _held(fs[-1], x, begin.get("bounds", ())), result.nfev, result.get("nit", 0), result.success
 
     ways = functools.partial(solution, equation=_equation(gradient, off), what=what, known=1)
     kinds = (((), "f64"), ((), "i64"), ((), "i64"), ((), "i64"), ((), "bool"))
-    x, _, calls, turns, success = called(functions, Starts(starts), run, kinds, repr(options), ways)
+    x, _, calls, iterations, success = called(functions, Starts(starts), run, kinds, repr(options), ways)
     value = replay(functions.graphs[0], [x, *functions.captured])[0][0]
-    return Result(what, x=weakened(x), fun=weakened(value), nfev=calls, nit=turns, success=success)
+    return Result(what, x=weakened(x), fun=weakened(value), nfev=calls, nit=iterations, success=success)
 
 
 def _off(end: Any, x: Any) -> Any:
     return x - end
 
 
-def _held(slope: Any, x: float, bounds: Any) -> int:
-    """1 and 2 for a minimum at the first and the second bound: where the slope pushes to it harder than the function
-    bends on the way there."""
+def _held(derivative: Any, x: float, bounds: Any) -> int:
+    """Return 1 or 2 for a minimum at the first or second bound, 0 otherwise.
+
+    It is at a bound if the derivative pushes it there more than the curvature balances on the way.
+    """
     step = 1e-4 * (1.0 + abs(x))
-    bend = (slope(x + step) - slope(x - step)) / (2.0 * step)
+    bend = (derivative(x + step) - derivative(x - step)) / (2.0 * step)
     for k, end in enumerate(bounds):
-        if abs(x - end) * abs(bend) < abs(slope(x)) and (slope(x) > 0) == (k == 0):
+        if abs(x - end) * abs(bend) < abs(derivative(x)) and (derivative(x) > 0) == (k == 0):
             return k + 1
     return 0
 
@@ -68,10 +70,10 @@ def _held(slope: Any, x: float, bounds: Any) -> int:
 def _equation(gradient: Graph, off: list[Graph]) -> Graph:
     def fn(*args: Any) -> list[Any]:
         *point, held = args
-        found = replay(gradient, point)[0][0]
+        result = replay(gradient, point)[0][0]
         for k, graph in enumerate(off):
-            found = where(equal(held, k + 1), replay(graph, point)[0][0], found)
-        return [found]
+            result = where(equal(held, k + 1), replay(graph, point)[0][0], result)
+        return [result]
 
     return build(fn, [*gradient.avals, Aval((), np.dtype(np.int64))])
 
@@ -79,10 +81,10 @@ def _equation(gradient: Graph, off: list[Graph]) -> Graph:
 def _bracketed(name: str, options: dict[str, str], facts: tuple[str, ...]) -> None:
     @shadow(f"scipy.optimize.{name}", of_functions=True)
     def find(*args: Any, **kwargs: Any) -> Any:
-        given = bound(name, args, kwargs)
-        more = {new: given[old] for old, new in options.items()}
-        found = minimize_scalar(given["func"], given["brack"], None, given["args"], name, None, more)
-        return tuple([found[k] for k in facts]) if given["full_output"] else found.x
+        inputs = bound(name, args, kwargs)
+        more = {new: inputs[old] for old, new in options.items()}
+        result = minimize_scalar(inputs["func"], inputs["brack"], None, inputs["args"], name, None, more)
+        return tuple([result[k] for k in facts]) if inputs["full_output"] else result.x
 
 
 _OPTIONS = {"tol": "xtol", "maxiter": "maxiter"}
@@ -93,10 +95,10 @@ _bracketed("golden", _OPTIONS, ("x", "fun", "nfev"))
 @shadow("scipy.optimize.fminbound", of_functions=True)
 def fminbound(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.fminbound`"""
-    given = bound("fminbound", args, kwargs)
-    options = {"xatol": given["xtol"], "maxiter": given["maxfun"], "disp": given["disp"]}
-    ends = given["x1"], given["x2"]
-    found = minimize_scalar(given["func"], None, ends, given["args"], "bounded", None, options)
-    if not given["full_output"]:
-        return found.x
-    return found.x, found.fun, np.where(found.success, 0, 1), found.nfev
+    inputs = bound("fminbound", args, kwargs)
+    options = {"xatol": inputs["xtol"], "maxiter": inputs["maxfun"], "disp": inputs["disp"]}
+    ends = inputs["x1"], inputs["x2"]
+    result = minimize_scalar(inputs["func"], None, ends, inputs["args"], "bounded", None, options)
+    if not inputs["full_output"]:
+        return result.x
+    return result.x, result.fun, np.where(result.success, 0, 1), result.nfev

@@ -1,4 +1,4 @@
-"""`scipy.integrate`: integrals over several variables, as integrals of integrals."""
+"""Multiple integrals of `scipy.integrate`, as nested integrals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Ranges = Sequence[Callable[..., Any]]
 
 
 def _nested(func: Any, ranges: Ranges, args: tuple[Any, ...], options: Sequence[dict[str, Any]], *outer: Any) -> Any:
-    """The integral over the variables before the `outer` ones."""
+    """Integrate over the variables before the `outer` ones."""
     k = len(ranges) - len(outer) - 1
     low, high = ranges[k](*outer, *args)
     if k == 0:
@@ -31,7 +31,7 @@ def _nested(func: Any, ranges: Ranges, args: tuple[Any, ...], options: Sequence[
 
 
 class _Error:
-    """What `scipy.integrate.nquad` says how far its result may be off."""
+    """Error estimate of `scipy.integrate.nquad`."""
 
     def __init__(self, functions: Functions, options: Sequence[dict[str, Any]]):
         self.functions, self.options = functions, list(options)
@@ -51,12 +51,12 @@ class _Error:
             return lambda *outer: ranges[k](np.array([0.0] * (n - len(outer)) + list(outer))).tolist()
 
         with aside():
-            found = integrate.nquad(lambda *xs: float(f(np.array(xs))), [ends(k) for k in range(n)], opts=self.options)
-        return (np.asarray(found[1]),)
+            result = integrate.nquad(lambda *xs: float(f(np.array(xs))), [ends(k) for k in range(n)], opts=self.options)
+        return (np.asarray(result[1]),)
 
 
 def _integrated(func: Any, ranges: Ranges, args: tuple[Any, ...], options: Sequence[dict[str, Any]]) -> tuple[Any, Any]:
-    """The integral and an estimate of its error, which nothing computes if nobody asks for it."""
+    """Return the integral and an estimate of its error, which is computed only if it is used."""
     n = len(ranges)
 
     def on_all(f: Any, first: int) -> Callable[[Any], Any]:
@@ -83,33 +83,36 @@ def _end(x: Any, *args: Any) -> Any:
 @shadow("scipy.integrate.nquad", of_functions=True)
 def nquad(*args: Any, **kwargs: Any) -> Any:
     """`scipy.integrate.nquad`"""
-    given = bound_to("nquad", args, kwargs, ("full_output",))
-    ranges, others, options = [_ends(x) for x in given["ranges"]], given["args"] or (), given["opts"] or {}
+    inputs = bound_to("nquad", args, kwargs, ("full_output",))
+    ranges, others, options = [_ends(x) for x in inputs["ranges"]], inputs["args"] or (), inputs["opts"] or {}
     several = [options] * len(ranges) if isinstance(options, dict) else list(options)
     if any(callable(x) for x in several):
         raise refuse("scipy.integrate.nquad with opts= of functions")
     several = [plain_options("scipy.integrate.nquad", x) for x in several]
-    return _integrated(given["func"], ranges, others if isinstance(others, tuple) else (others,), several)
+    return _integrated(inputs["func"], ranges, others if isinstance(others, tuple) else (others,), several)
 
 
 @shadow("scipy.integrate.dblquad", of_functions=True)
 def dblquad(*args: Any, **kwargs: Any) -> Any:
     """`scipy.integrate.dblquad`"""
-    given = bound_to("dblquad", args, kwargs)
-    ranges: Ranges = [lambda x, *_: (_end(given["gfun"], x), _end(given["hfun"], x)), _ends((given["a"], given["b"]))]
-    return _integrated(given["func"], ranges, given["args"], [_tolerances("dblquad", given)] * 2)
+    inputs = bound_to("dblquad", args, kwargs)
+    ranges: Ranges = [
+        lambda x, *_: (_end(inputs["gfun"], x), _end(inputs["hfun"], x)),
+        _ends((inputs["a"], inputs["b"])),
+    ]
+    return _integrated(inputs["func"], ranges, inputs["args"], [_tolerances("dblquad", inputs)] * 2)
 
 
 @shadow("scipy.integrate.tplquad", of_functions=True)
 def tplquad(*args: Any, **kwargs: Any) -> Any:
     """`scipy.integrate.tplquad`"""
-    given = bound_to("tplquad", args, kwargs)
+    inputs = bound_to("tplquad", args, kwargs)
     ranges: Ranges = [
-        lambda y, x, *_: (_end(given["qfun"], x, y), _end(given["rfun"], x, y)),
-        lambda x, *_: (_end(given["gfun"], x), _end(given["hfun"], x)),
-        _ends((given["a"], given["b"])),
+        lambda y, x, *_: (_end(inputs["qfun"], x, y), _end(inputs["rfun"], x, y)),
+        lambda x, *_: (_end(inputs["gfun"], x), _end(inputs["hfun"], x)),
+        _ends((inputs["a"], inputs["b"])),
     ]
-    return _integrated(given["func"], ranges, given["args"], [_tolerances("tplquad", given)] * 3)
+    return _integrated(inputs["func"], ranges, inputs["args"], [_tolerances("tplquad", inputs)] * 3)
 
 
 def _tolerances(name: str, given: dict[str, Any]) -> dict[str, Any]:

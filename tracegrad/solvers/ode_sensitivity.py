@@ -1,9 +1,9 @@
-"""`scipy.integrate`: initial value problems, `solve_ivp` and `odeint`.
+"""Sensitivities of initial value problems, `solve_ivp` and `odeint`.
 
 The derivative of a solution along a direction solves a differential equation too: with dz/dt = f(t, z, v), the tangent
-s = dz satisfies ds/dt = f_z s + f_v dv. Both are solved as one system by the same method, with the same tolerances, so
-a derivative is a solution in its turn, and has derivatives. Backwards, the tangents of all elements of what is wanted
-are solved for together, n elements of the solution for each of them.
+s = dz satisfies ds/dt = f_z s + f_v dv. Both are solved as one system by the same method, with the same tolerances; so
+a derivative is itself a solution, and has derivatives. In reverse mode, the tangents of all wanted elements are solved
+for together, n elements of the solution for each of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval, name_of
-from tracegrad.ir import Graph, build, replay, turns
+from tracegrad.ir import Graph, build, replay, replayer
 from tracegrad.ir.batch import replay_batched
 from tracegrad.ops.calls.custom_call import custom_call, opaque
 from tracegrad.ops.elementwise.table import add, equal, multiply, negative
@@ -33,80 +33,84 @@ NUMBER = Aval((), np.dtype(np.float64))
 
 
 class System:
-    """z(t0) = begin(t0, *values) and dz/dt = slope(t, z, *values), where z is flat; `jac` is a graph of the derivative
-    of the slope in z, or None. It remembers its last solution."""
+    """Initial value problem z(t0) = begin(t0, *values), dz/dt = slope(t, z, *values), with z flat.
 
-    def __init__(self, begin: Graph, slope: Graph, method: str, options: Mapping[str, Any], jac: Graph | None = None):
-        self.begin, self.slope, self.method, self.options = begin, slope, method, dict(options)
-        self.size = slope.avals[1].size
+    `jac` is a graph of the derivative of `slope` in z, or None. The system caches its last solution.
+    """
+
+    def __init__(
+        self, begin: Graph, derivative: Graph, method: str, options: Mapping[str, Any], jac: Graph | None = None
+    ):
+        self.begin, self.derivative, self.method, self.options = begin, derivative, method, dict(options)
+        self.size = derivative.avals[1].size
         what = f"scipy.integrate.{method}"
-        self._begin, self._slope = turns(begin), Callback(slope, what, 2)
+        self._begin, self._slope = replayer(begin), Callback(derivative, what, 2)
         self._jac = Callback(jac, what, 2) if jac is not None else None
         self._loops: dict[int, Substitute] = {}
-        key = f"{begin} {slope} {method} {self.options!r} {jac}"
+        key = f"{begin} {derivative} {method} {self.options!r} {jac}"
         self.name = f"scipy.integrate.{method} {hashlib.sha256(key.encode()).hexdigest()[:16]}"
         self._last: tuple[Any, Any] = None, None
 
     def solved(self, ends: Sequence[float], times: Any, values: Sequence[Any]) -> Any:
-        """What SciPy finds between the ends, at the times, or where it steps if these are None."""
+        """Compute SciPy's solution between the ends, at the times, or at the solver's steps if these are None."""
         key = (*ends, None if times is None else times.tobytes(), *(x.tobytes() for x in values))
-        known, found = self._last
+        known, result = self._last
         if known != key:
             with aside():
-                found = self._solve(ends, times, values)
-            self._last = key, found
-        return found
+                result = self._solve(ends, times, values)
+            self._last = key, result
+        return result
 
     def _solve(self, ends: Sequence[float], times: Any, values: Sequence[Any]) -> Any:
         if self.method == "odeint":
             return self._by_odeint(ends, times, values)
         if times is not None and self.method in METHODS and fits(self.options, self.size, ends, times):
-            found = self._by_loop(ends, times, values)
-            if found is not None:
-                return found
-        found = self.run(ends, times, values)
-        rows = np.transpose(found.y) if len(found.y) else np.zeros((0, self.size))
-        return np.asarray(found.t), rows, (found.nfev, found.njev, found.nlu, found.status)
+            result = self._by_loop(ends, times, values)
+            if result is not None:
+                return result
+        result = self.run(ends, times, values)
+        rows = np.transpose(result.y) if len(result.y) else np.zeros((0, self.size))
+        return np.asarray(result.t), rows, (result.nfev, result.njev, result.nlu, result.status)
 
     def run(self, ends: Sequence[float], times: Any, values: Sequence[Any], **more: Any) -> Any:
-        """What `scipy.integrate.solve_ivp` finds."""
+        """Call `scipy.integrate.solve_ivp`."""
         from scipy import integrate
 
-        first, slope, jac = self._given(ends, values)
+        first, derivative, jac = self._given(ends, values)
         ways = {"jac": jac} if jac else {}
-        return integrate.solve_ivp(slope, ends, first, self.method, times, **ways, **more, **self.options)
+        return integrate.solve_ivp(derivative, ends, first, self.method, times, **ways, **more, **self.options)
 
     def _by_loop(self, ends: Sequence[float], times: Any, values: Sequence[Any]) -> Any:
-        """What SciPy would find, without SciPy; None where that is not compiled."""
+        """Compute the same solution without SciPy; None if the loop is not compiled."""
         count = len(times)
         loop = self._loops.get(count)
         if loop is None:
-            parts = self.begin, self.slope, self.method, self.options, count
+            parts = self.begin, self.derivative, self.method, self.options, count
             loop = self._loops[count] = Substitute(lambda: integrator(*parts), f"scipy.integrate.{self.method}", 2)
-        found = loop.answer(*ends, times, *tolerances(self.options), *tables(self.method), *values)
-        if found is None:
+        result = loop.answer(*ends, times, *tolerances(self.options), *tables(self.method), *values)
+        if result is None:
             return None
-        rows, calls, status = found
+        rows, calls, status = result
         return times, rows, (calls, 0, 0, status)
 
     def _by_odeint(self, ends: Sequence[float], times: Any, values: Sequence[Any]) -> Any:
         from scipy import integrate
 
-        first, slope, jac = self._given(ends, values)
+        first, derivative, jac = self._given(ends, values)
         ways = {"Dfun": jac} if jac else {}
-        y, facts = integrate.odeint(slope, first, times, tfirst=True, full_output=True, **ways, **self.options)
+        y, facts = integrate.odeint(derivative, first, times, tfirst=True, full_output=True, **ways, **self.options)
         return times, y, (facts["message"] == "Integration successful.",)
 
     def _given(self, ends: Sequence[float], values: Sequence[Any]) -> tuple[Any, Any, Any]:
-        """The initial value, the slope, and the Jacobian of that, or None."""
+        """Return the initial value, the right-hand side, and its Jacobian or None."""
         first = np.array(self._begin([np.asarray(ends[0], np.float64), *values])[0])
         return first, self._slope.at(values), self._jac.at(values) if self._jac is not None else None
 
 
 class _Solution:
-    """The solution of a system at times that are given (`count` of them), where it steps, or how many steps there are.
+    """Computation of a system's solution at `count` times, at the solver's steps, or of the number of steps.
 
-    Where the solver does not come to the end, what it has not reached is nan.
+    If the solver does not reach the end, the remaining values are nan.
     """
 
     def __init__(self, system: System, kind: str, count: int = 0):
@@ -126,26 +130,26 @@ class _Solution:
 
 
 def of_length(x: Any, n: int) -> Any:
-    found = np.full((n, *x.shape[1:]), np.nan)
-    found[: len(x)] = x[:n]
-    return found
+    result = np.full((n, *x.shape[1:]), np.nan)
+    result[: len(x)] = x[:n]
+    return result
 
 
 def solution(system: System, ends: Sequence[Any], times: Any, values: Sequence[Any]) -> tuple[Any, Any, Any]:
-    """The times, the solution at each of them, and facts of the solver."""
+    """Compute the times, the solution at each of them, and facts of the solver."""
     facts = (4,) if system.method != "odeint" else (1,)
     if times is None:
         (count,) = opaque(*ends, *values, results=(((), "i64"),), call=_Solution(system, "count"))
         n = int(count.concrete("the number of steps of scipy.integrate.solve_ivp without t_eval=").item())
         kinds: Any = (((n, system.size), "f64"), (facts, "i64"), ((n,), "f64"))
-        *found, steps = opaque(*ends, *values, results=kinds, call=_Solution(system, "steps", n))
+        *result, steps = opaque(*ends, *values, results=kinds, call=_Solution(system, "steps", n))
         inner = slice(steps, start=(1,), stop=(n - 1,), step=(1,))
         times = concatenate(row(ends[0]), inner, row(ends[1]), axis=0)
     else:
         n = times.shape[0]
         kinds = (((n, system.size), "f64"), (facts, "i64"))
-        found = opaque(*ends, times, *values, results=kinds, call=_Solution(system, "at", n))
-    y, numbers = custom_call(*found, *ends, times, *values, count=2, rule=_ways(system))
+        result = opaque(*ends, times, *values, results=kinds, call=_Solution(system, "at", n))
+    y, numbers = custom_call(*result, *ends, times, *values, count=2, rule=_ways(system))
     return times, y, numbers
 
 
@@ -154,18 +158,18 @@ def row(x: Any) -> Any:
 
 
 def _tangents(graph: Graph, wrt: Sequence[int]) -> Callable[..., tuple[Any, Any]]:
-    """(inputs, tangents of the inputs `wrt`) -> the output and its tangent, for a batch of the last `size` too."""
-    both, found = pushed(graph, wrt)
+    """Return the graph (inputs, tangents of the inputs `wrt`) -> output and its tangent, also for a batch of `size`."""
+    both, result = pushed(graph, wrt)
     aval = graph.outputs[0].aval
 
     def one(args: Sequence[Any], moved: Sequence[Any]) -> tuple[Any, Any]:
         out = replay(both, [*args, *moved])[0]
-        return out[0], out[1] if found else full(shape=aval.shape, value=0.0, dtype="float64")
+        return out[0], out[1] if result else full(shape=aval.shape, value=0.0, dtype="float64")
 
     def many(args: Sequence[Any], moved: Sequence[Any], size: int) -> tuple[Any, Any]:
         flags = [False] * len(args) + [True] * len(moved)
         out, batches = replay_batched(both, size, flags, [*args, *moved])
-        if not found:
+        if not result:
             return out[0], full(shape=(size, *aval.shape), value=0.0, dtype="float64")
         return out[0], out[1] if batches[1] else repeated(size, [False], [out[1]])[0]
 
@@ -173,10 +177,12 @@ def _tangents(graph: Graph, wrt: Sequence[int]) -> Callable[..., tuple[Any, Any]
 
 
 def _widened(system: System, moved: Sequence[int], size: int) -> System:
-    """The system with the tangents of its solution for those of t0 (0) and of the values (from 1 on) `moved`, which
-    follow its values; for `size` directions at once, or for one (0)."""
-    slope, n, wrt = system.slope, system.size, [i for i in moved if i]
-    first, rest = _tangents(system.begin, moved), _tangents(slope, [1, *(i + 1 for i in wrt)])
+    """Extend a system with the tangents of its solution, for `size` directions at once, or for one (0).
+
+    The inputs `moved` are t0 (0) and the values (from 1 on); their tangents follow the values.
+    """
+    derivative, n, wrt = system.derivative, system.size, [i for i in moved if i]
+    first, rest = _tangents(system.begin, moved), _tangents(derivative, [1, *(i + 1 for i in wrt)])
     like = [system.begin.avals[i] for i in moved]
     extra = [Aval((size, *a.shape), a.dtype) if size else a for a in like]
     count = len(system.begin.avals) - 1
@@ -186,7 +192,7 @@ def _widened(system: System, moved: Sequence[int], size: int) -> System:
         z, s = first([t, *values], ways, size)
         if 0 in moved:
             # Who begins later begins there, and has not moved by then.
-            height = replay(slope, [t, z, *values])[0][0]
+            height = replay(derivative, [t, z, *values])[0][0]
             t_moved = reshape(ways[list(moved).index(0)], shape=(size, 1)) if size else ways[list(moved).index(0)]
             s = add(s, negative(multiply(_wide(height, size), _filled(t_moved, size, n))))
         return [flat([z, s])]
@@ -200,7 +206,7 @@ def _widened(system: System, moved: Sequence[int], size: int) -> System:
     wide = Aval((n * (1 + (size or 1)),), np.dtype(np.float64))
     return System(
         build(begin, [*system.begin.avals, *extra]),
-        build(both, [NUMBER, wide, *system.slope.avals[2:], *extra]),
+        build(both, [NUMBER, wide, *system.derivative.avals[2:], *extra]),
         system.method,
         _tolerances(system.options, size or 1),
     )
@@ -215,24 +221,24 @@ def _filled(x: Any, size: int, n: int) -> Any:
 
 
 def _tolerances(options: Mapping[str, Any], more: int) -> dict[str, Any]:
-    """The options for a system with so many times more elements."""
-    found = {k: v for k, v in options.items() if k not in ("jac", "jac_sparsity", "lband", "uband", "ml", "mu")}
-    return {k: np.tile(v, 1 + more) if k in ("rtol", "atol") and np.ndim(v) else v for k, v in found.items()}
+    """Return the options for a system with a multiple of the elements."""
+    table = {k: v for k, v in options.items() if k not in ("jac", "jac_sparsity", "lband", "uband", "ml", "mu")}
+    return {k: np.tile(v, 1 + more) if k in ("rtol", "atol") and np.ndim(v) else v for k, v in table.items()}
 
 
 def _ways(system: System) -> WaysOf:
-    """The rule of a solution, on the two ends, the times and the values."""
+    """Return the rule of a solution, with respect to the two ends, the times and the values."""
 
     def slopes(outputs: Sequence[Any], inputs: Sequence[Any]) -> Any:
         """dz/dt at each of the times."""
         n = inputs[2].shape[0]
         flags = [True, True, *[False] * len(inputs[3:])]
-        return replay_batched(system.slope, n, flags, [inputs[2], outputs[0], *inputs[3:]])[0][0]
+        return replay_batched(system.derivative, n, flags, [inputs[2], outputs[0], *inputs[3:]])[0][0]
 
     def pull(cts: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any], wanted: Any) -> dict[int, Any]:
-        found = {}
+        table = {}
         if 2 in wanted:
-            found[2] = reduce_sum(multiply(cts[0], slopes(outputs, inputs)), axes=(1,))
+            table[2] = reduce_sum(multiply(cts[0], slopes(outputs, inputs)), axes=(1,))
         places = [i for i in wanted if i == 0 or i > 2]
         if places:
             avals = [Aval(inputs[i].shape, np.dtype(inputs[i].dtype)) for i in places]
@@ -242,18 +248,18 @@ def _ways(system: System) -> WaysOf:
             count, n = outputs[0].shape
             s = reshape(slice(both, start=(0, n), stop=both.shape, step=(1, 1)), shape=(count, size, n))
             total = reduce_sum(multiply(s, reshape(cts[0], shape=(count, 1, n))), axes=(0, 2))
-            found |= dict(zip(places, parts(total, avals)))
-        return found
+            table |= dict(zip(places, parts(total, avals)))
+        return table
 
     def push(tangents: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any], moved: Any) -> dict[int, Any]:
-        given = dict(zip(moved, tangents))
+        options = dict(zip(moved, tangents))
         terms = []
-        if 2 in given:
-            terms.append(multiply(slopes(outputs, inputs), reshape(given[2], shape=(inputs[2].shape[0], 1))))
+        if 2 in options:
+            terms.append(multiply(slopes(outputs, inputs), reshape(options[2], shape=(inputs[2].shape[0], 1))))
         places = [i for i in moved if i == 0 or i > 2]
         if places:
             wider = _widened(system, [i and i - 2 for i in places], 0)
-            _, both, _ = solution(wider, inputs[:2], inputs[2], [*inputs[3:], *(given[i] for i in places)])
+            _, both, _ = solution(wider, inputs[:2], inputs[2], [*inputs[3:], *(options[i] for i in places)])
             terms.append(slice(both, start=(0, system.size), stop=both.shape, step=(1, 1)))
         return {0: terms[0] if len(terms) == 1 else add(*terms)} if terms else {}
 
@@ -261,12 +267,12 @@ def _ways(system: System) -> WaysOf:
 
 
 def _basis(avals: Sequence[Aval], size: int) -> list[Any]:
-    """Each element of values like these, as a direction of its own: batches of `size`."""
+    """Return each basis vector of values like these, in batches of `size`."""
     numbers = [reshape(arange(start=0, step=1, length=size, dtype="int64"), shape=s) for s in ((size, 1), (1, size))]
     unit = cast(equal(*numbers), dtype="float64")
-    found, start = [], 0
+    result, start = [], 0
     for aval in avals:
         columns = slice(unit, start=(0, start), stop=(size, start + aval.size), step=(1, 1))
-        found.append(cast(reshape(columns, shape=(size, *aval.shape)), dtype=name_of(aval.dtype)))
+        result.append(cast(reshape(columns, shape=(size, *aval.shape)), dtype=name_of(aval.dtype)))
         start += aval.size
-    return found
+    return result

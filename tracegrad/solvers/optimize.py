@@ -1,4 +1,4 @@
-"""`scipy.optimize`: the modules that have its shadows, and what is refused by name."""
+"""Modules with the shadows of `scipy.optimize`, and the functions that are refused by name."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ from typing import Any
 
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.scipy_api.registry import shadow
-from tracegrad.solvers import fmin as old_names
-from tracegrad.solvers import global_minimizers as everywhere
-from tracegrad.solvers import least_squares as fits
-from tracegrad.solvers import linprog as linear
-from tracegrad.solvers import minimize as minima
-from tracegrad.solvers import minimize_scalar as scalar
-from tracegrad.solvers import roots, rosenbrock
+from tracegrad.solvers import (
+    fmin,
+    global_minimizers,
+    least_squares,
+    linprog,
+    minimize,
+    minimize_scalar,
+    roots,
+    rosenbrock,
+)
 
-__all__ = ["everywhere", "fits", "linear", "minima", "old_names", "roots", "rosenbrock", "scalar"]
+__all__ = [
+    "fmin", "global_minimizers", "least_squares", "linprog", "minimize", "minimize_scalar", "roots", "rosenbrock",
+]  # fmt: skip
 
 _INSTEAD = {
     "approx_fprime": "use tracegrad.grad", "check_grad": "use tracegrad.grad", "bracket": "use minimize_scalar",

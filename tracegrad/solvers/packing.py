@@ -1,4 +1,4 @@
-"""Values of several shapes as one row of float64, and back."""
+"""Pack values of several shapes into one float64 vector, and unpack them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["flat", "parts"]
 
 
 def flat(xs: Sequence[Any]) -> Any:
-    """All elements, in one row of float64."""
+    """Flatten values into one float64 vector."""
     rows = [reshape(x if x.dtype == np.float64 else cast(x, dtype="float64"), shape=(_size(x),)) for x in xs]
     return rows[0] if len(rows) == 1 else concatenate(*rows, axis=0)
 
@@ -24,10 +24,10 @@ def _size(x: Any) -> int:
 
 
 def parts(x: Any, avals: Sequence[Any]) -> list[Any]:
-    """The inverse of `flat`."""
-    found, start = [], 0
+    """Invert `flat`."""
+    result, start = [], 0
     for aval in avals:
         part = reshape(slice(x, start=(start,), stop=(start + aval.size,), step=(1,)), shape=aval.shape)
-        found.append(part if aval.dtype == np.float64 else cast(part, dtype=name_of(aval.dtype)))
+        result.append(part if aval.dtype == np.float64 else cast(part, dtype=name_of(aval.dtype)))
         start += aval.size
-    return found
+    return result

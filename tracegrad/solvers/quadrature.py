@@ -1,7 +1,7 @@
-"""`scipy.integrate`: integrals of functions.
+"""Integrals of functions, of `scipy.integrate`.
 
-The derivative of an integral is the integral of the derivative, and at its ends the function itself. That is an
-integral too, of several functions at once, so it has derivatives in its turn.
+The derivative of an integral is the integral of the derivative, and with respect to a bound the function itself. It is
+an integral of several functions at once, so it has derivatives too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FEW = 16
 
 
 class _Quadrature:
-    """The integral of a graph of a number and values, between `ends`; those that are None come first of the inputs."""
+    """Integral of a graph of a number and values, between `ends`; ends that are None are the first inputs."""
 
     def __init__(self, graph: Graph, ends: Ends, options: dict[str, Any], several: bool = False):
         self.graph, self.ends, self.options = graph, ends, options
@@ -54,40 +54,42 @@ class _Quadrature:
     def __call__(self, *inputs: Any) -> tuple[Any, Any]:
         from scipy import integrate
 
-        given = [np.asarray(x) for x in inputs]
-        a, b = (given.pop(0).item() if x is None else x for x in self.ends)
+        args = [np.asarray(x) for x in inputs]
+        a, b = (args.pop(0).item() if x is None else x for x in self.ends)
         aval = self.graph.outputs[0].aval
         with aside():
-            f = self._callback.at(given)
+            f = self._callback.at(args)
             if self.several:
-                found = integrate.quad_vec(f, a, b, **self.options)
+                results = integrate.quad_vec(f, a, b, **self.options)
             elif not aval.ndim:
-                found = integrate.quad(f, a, b, **self.options)
+                results = integrate.quad(f, a, b, **self.options)
             elif aval.size <= FEW or "weight" in self.options:  # which only QUADPACK knows
                 at = functools.cache(f)  # many are asked for at the same places
                 each = [integrate.quad(lambda x, k=k: at(x).item(k), a, b, **self.options) for k in range(aval.size)]
-                found = [x for x, _ in each], max([error for _, error in each], default=0.0)
+                results = [x for x, _ in each], max([error for _, error in each], default=0.0)
             else:
                 known = {k: v for k, v in self.options.items() if k in ("epsabs", "epsrel", "points")}
-                found = integrate.quad_vec(f, a, b, norm="max", **known)
-        return np.asarray(found[0], np.float64).reshape(aval.shape), np.asarray(found[1], np.float64)
+                results = integrate.quad_vec(f, a, b, norm="max", **known)
+        return np.asarray(results[0], np.float64).reshape(aval.shape), np.asarray(results[1], np.float64)
 
 
 def _integral(graph: Graph, ends: Sequence[Any], values: Sequence[Any], options: dict[str, Any],
               several: bool = False) -> tuple[Any, Any]:  # fmt: skip
-    """The integral of `graph(x, *values)` between the ends, numbers or values, and an estimate of its error; that of
-    `several` functions as `quad_vec` has it."""
+    """Integrate `graph(x, *values)` between the ends, numbers or values; also estimate the error.
+
+    The integral of `several` functions is that of `quad_vec`.
+    """
     moving = [x for x in ends if isinstance(x, Carrier)]
     first, last = (None if isinstance(x, Carrier) else float(x) for x in ends)
     call = _Quadrature(graph, (first, last), options, several)
     results = ((graph.outputs[0].aval.shape, "f64"), ((), "f64"))
     outputs = opaque(*moving, *values, results=results, call=call)
-    found = custom_call(*outputs, *moving, *values, count=2, rule=_ways(call))
-    return found[0], found[1]
+    result = custom_call(*outputs, *moving, *values, count=2, rule=_ways(call))
+    return result[0], result[1]
 
 
 def _ways(call: _Quadrature) -> WaysOf:
-    """The rule of an integral, on the ends that are traced and the values."""
+    """Return the rule of an integral, with respect to the traced ends and the values."""
     graph, ends, options = call.graph, call.ends, call.options
     count = sum(x is None for x in ends)
     signs = [sign for x, sign in zip(ends, (-1.0, 1.0)) if x is None]
@@ -100,20 +102,20 @@ def _ways(call: _Quadrature) -> WaysOf:
     def pull(cts: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[int, Any]:
         moving, values = inputs[:count], inputs[count:]
         heights = [_height(call, x, sign, values) for x, sign in zip(moving, signs)]
-        found = {k: _summed(multiply(cts[0], y)) for k, y in enumerate(heights)}
+        table = {k: _summed(multiply(cts[0], y)) for k, y in enumerate(heights)}
         both, places = joint(graph, wrt, [0])
         if not places:
-            return found
+            return table
         avals = [graph.avals[i] for i in places]
         inside = build(lambda *args: [flat(replay(both, args)[0][1:])], both.avals)
         whole, _ = _integral(inside, given_ends(moving), [*values, cts[0]], options, call.several)
-        return found | dict(zip([count + i - 1 for i in places], parts(whole, avals)))
+        return table | dict(zip([count + i - 1 for i in places], parts(whole, avals)))
 
     def push(tangents: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[int, Any]:
         moving, values = inputs[:count], inputs[count:]
         terms = [multiply(t, _height(call, x, sign, values)) for x, sign, t in zip(moving, signs, tangents)]
-        both, found = pushed(graph, wrt)
-        if found:
+        both, table = pushed(graph, wrt)
+        if table:
             inside = build(lambda *args: replay(both, args)[0][1:], both.avals)
             terms.append(_integral(inside, given_ends(moving), [*values, *tangents[count:]], options, call.several)[0])
         return {0: _total(terms)} if terms else {}
@@ -122,7 +124,7 @@ def _ways(call: _Quadrature) -> WaysOf:
 
 
 def _height(call: _Quadrature, x: Any, sign: float, values: Sequence[Any]) -> Any:
-    """The function at an end, with its weight and a sign; 0 at infinity."""
+    """Evaluate the function at an end, with its weight and a sign; 0 at infinity."""
     finite = less(absolute(x), np.inf)
     place = where(finite, x, 0.0)
     y = replay(call.graph, [place, *values])[0][0]
@@ -158,27 +160,27 @@ def quad(*args: Any, **kwargs: Any) -> Any:
     what = "scipy.integrate.quad"
     bound = inspect.signature(integrate.quad).bind(*args, **kwargs)
     bound.apply_defaults()
-    given = dict(bound.arguments)
+    mapping = dict(bound.arguments)
     for name in ("full_output", "wopts"):
-        if given.pop(name):
+        if mapping.pop(name):
             raise refuse(f"the argument {name}= of {what}")
-    if given.pop("complex_func"):
-        func, others = given.pop("func"), {k: x for k, x in given.items() if k != "func"}
+    if mapping.pop("complex_func"):
+        func, others = mapping.pop("func"), {k: x for k, x in mapping.items() if k != "func"}
         of_parts = [
             quad(lambda x, *xs, part=part: part(inlined(func)(x, *xs)), **others) for part in (np.real, np.imag)
         ]
         return tuple([x + 1j * y for x, y in zip(*of_parts)])
-    if given["weight"] is None:
-        del given["wvar"]
-    elif isinstance(given["wvar"], Carrier):
+    if mapping["weight"] is None:
+        del mapping["wvar"]
+    elif isinstance(mapping["wvar"], Carrier):
         raise refuse(f"a traced wvar= of {what}", "let the function have the weight as a factor")
-    elif given["weight"] not in _WEIGHTS and any(isinstance(given[name], Carrier) for name in ("a", "b")):
-        raise refuse(f"{what} between traced ends with weight={given['weight']!r}", "integrate over a fixed interval")
-    functions = Functions(what, [(with_args(given.pop("func"), given.pop("args")), ())], None)
-    ends = [_end(what, given.pop(name)) for name in ("a", "b")]
-    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
-    found = _integral(functions.graphs[0], ends, functions.captured, options)
-    return weakened(found[0]), weakened(found[1])
+    elif mapping["weight"] not in _WEIGHTS and any(isinstance(mapping[name], Carrier) for name in ("a", "b")):
+        raise refuse(f"{what} between traced ends with weight={mapping['weight']!r}", "integrate over a fixed interval")
+    functions = Functions(what, [(with_args(mapping.pop("func"), mapping.pop("args")), ())], None)
+    ends = [_end(what, mapping.pop(name)) for name in ("a", "b")]
+    options = plain_options(what, {k: v for k, v in mapping.items() if v is not None})
+    result = _integral(functions.graphs[0], ends, functions.captured, options)
+    return weakened(result[0]), weakened(result[1])
 
 
 def _end(what: str, x: Any) -> Any:
@@ -188,40 +190,40 @@ def _end(what: str, x: Any) -> Any:
 
 
 def bound_to(name: str, args: Any, kwargs: Any, plain: Sequence[str] = ()) -> dict[str, Any]:
-    """By name, the arguments of a function of SciPy's; UnsupportedError for some that are not as usual."""
+    """Bind the arguments of a SciPy function by name; UnsupportedError for unusual values of some."""
     from scipy import integrate
 
     signature = inspect.signature(getattr(integrate, name))
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
-    given = dict(bound.arguments)
+    options = dict(bound.arguments)
     for k in plain:
-        value, usual = given.pop(k), signature.parameters[k].default
+        value, usual = options.pop(k), signature.parameters[k].default
         if value is not usual and value != usual:
             raise refuse(f"the argument {k}= of scipy.integrate.{name}")
-    return given
+    return options
 
 
 @shadow("scipy.integrate.quad_vec", of_functions=True)
 def quad_vec(*args: Any, **kwargs: Any) -> Any:
     """`scipy.integrate.quad_vec`: the integrals and an estimate of their errors, which has no derivative."""
     what = "scipy.integrate.quad_vec"
-    given = bound_to("quad_vec", args, kwargs, ("full_output", "workers"))
-    functions = Functions(what, [(with_args(given.pop("f"), given.pop("args")), None)], None)
-    ends = [_end(what, given.pop(name)) for name in ("a", "b")]
-    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
-    found = _integral(functions.graphs[0], ends, functions.captured, options, several=True)
-    return found if found[0].shape else (weakened(found[0]), weakened(found[1]))
+    inputs = bound_to("quad_vec", args, kwargs, ("full_output", "workers"))
+    functions = Functions(what, [(with_args(inputs.pop("f"), inputs.pop("args")), None)], None)
+    ends = [_end(what, inputs.pop(name)) for name in ("a", "b")]
+    options = plain_options(what, {k: v for k, v in inputs.items() if v is not None})
+    result = _integral(functions.graphs[0], ends, functions.captured, options, several=True)
+    return result if result[0].shape else (weakened(result[0]), weakened(result[1]))
 
 
 @shadow("scipy.integrate.fixed_quad", of_functions=True)
 def fixed_quad(*args: Any, **kwargs: Any) -> Any:
     """`scipy.integrate.fixed_quad`: a sum of values of the function, which is called once with all places."""
-    given = bound_to("fixed_quad", args, kwargs)
-    a, b = given["a"], given["b"]
+    inputs = bound_to("fixed_quad", args, kwargs)
+    a, b = inputs["a"], inputs["b"]
     if not any(isinstance(x, Carrier) for x in (a, b)) and (np.isinf(a) or np.isinf(b)):
         raise ValueError("Gaussian quadrature is only available for finite limits.")
-    places, weights = np.polynomial.legendre.leggauss(given["n"])
-    several = given["args"]
-    y = inlined(given["func"])((b - a) * (places + 1.0) / 2.0 + a, *several)
+    places, weights = np.polynomial.legendre.leggauss(inputs["n"])
+    several = inputs["args"]
+    y = inlined(inputs["func"])((b - a) * (places + 1.0) / 2.0 + a, *several)
     return (b - a) / 2.0 * np.sum(weights * y, axis=-1), None

@@ -1,4 +1,4 @@
-"""`scipy.optimize`: roots and fixed points."""
+"""Roots and fixed points, of `scipy.optimize`."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def real(name: str) -> Any:
 
 
 def bound(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """By name, the arguments of a function of SciPy's, with its defaults."""
-    found = inspect.signature(real(name)).bind(*args, **kwargs)
-    found.apply_defaults()
-    return dict(found.arguments)
+    """Bind the arguments of a SciPy function by name, with its defaults."""
+    result = inspect.signature(real(name)).bind(*args, **kwargs)
+    result.apply_defaults()
+    return dict(result.arguments)
 
 
 def with_args(f: Any, args: Any) -> Callable[[Any], Any]:
@@ -48,7 +48,7 @@ def _functions(what: str, fs: Sequence[Any], args: Any) -> Functions:
 
 
 def _root(functions: Functions, starts: Starts, run: Any, kinds: Any, text: str) -> tuple[Any, ...]:
-    """The root of the first function and what else the solver gives."""
+    """Compute the root of the first function, and the solver's other results."""
     ways = functools.partial(solution, equation=functions.graphs[0], what=functions.what)
     root, *others = called(functions, starts, run, kinds, text, ways)
     return weakened(root) if functions.x is None else root, *others
@@ -59,15 +59,15 @@ def _bracketed(name: str) -> None:
 
     @shadow(what, of_functions=True)
     def find(*args: Any, **kwargs: Any) -> Any:
-        given = bound(name, args, kwargs)
-        functions = _functions(what, [given.pop("f")], given.pop("args"))
-        starts = Starts({k: given.pop(k) for k in ("a", "b")})
-        full = given.pop("full_output")
-        options = plain_options(what, given)
+        inputs = bound(name, args, kwargs)
+        functions = _functions(what, [inputs.pop("f")], inputs.pop("args"))
+        starts = Starts({k: inputs.pop(k) for k in ("a", "b")})
+        full = inputs.pop("full_output")
+        options = plain_options(what, inputs)
 
         def run(fs: Any, ends: Any) -> Any:
-            root, found = real(name)(fs[0], **ends, **options, full_output=True)
-            return root, found.iterations, found.function_calls, found.converged
+            root, result = real(name)(fs[0], **ends, **options, full_output=True)
+            return root, result.iterations, result.function_calls, result.converged
 
         root, *others = _root(functions, starts, run, (((), "f64"), *_COUNTS), repr(options))
         return (root, _results(what, root, others)) if full else root
@@ -86,35 +86,35 @@ def _results(what: str, root: Any, others: Sequence[Any]) -> Result:
 def root_scalar(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.root_scalar`"""
     what = "scipy.optimize.root_scalar"
-    given = bound("root_scalar", args, kwargs)
-    f, slopes = _several(given)
-    functions = _functions(what, [f, *slopes.values()], given.pop("args"))
-    starts = Starts({k: given.pop(k) for k in ("bracket", "x0", "x1") if given[k] is not None})
-    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+    inputs = bound("root_scalar", args, kwargs)
+    f, derivatives = _several(inputs)
+    functions = _functions(what, [f, *derivatives.values()], inputs.pop("args"))
+    starts = Starts({k: inputs.pop(k) for k in ("bracket", "x0", "x1") if inputs[k] is not None})
+    options = plain_options(what, {k: v for k, v in inputs.items() if v is not None})
 
     def run(fs: Any, begin: Any) -> Any:
-        found = real("root_scalar")(fs[0], **dict(zip(slopes, fs[1:])), **begin, **options)
-        return found.root, found.iterations, found.function_calls, found.converged
+        result = real("root_scalar")(fs[0], **dict(zip(derivatives, fs[1:])), **begin, **options)
+        return result.root, result.iterations, result.function_calls, result.converged
 
-    root, *others = _root(functions, starts, run, (((), "f64"), *_COUNTS), f"{options!r} {list(slopes)}")
+    root, *others = _root(functions, starts, run, (((), "f64"), *_COUNTS), f"{options!r} {list(derivatives)}")
     return _results(what, root, others)
 
 
 def _several(given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The function of `root_scalar`, and its slopes by name; True for those that the function gives too."""
+    """Return the function of `root_scalar`, and its derivatives by name; True for those it returns itself."""
     f = given.pop("f")
-    slopes = {k: given.pop(k) for k in ("fprime", "fprime2")}
-    given_by = [k for k, g in slopes.items() if g is not None and not callable(g) and g]
-    slopes = {k: g for k, g in slopes.items() if callable(g)}
+    derivatives = {k: given.pop(k) for k in ("fprime", "fprime2")}
+    given_by = [k for k, g in derivatives.items() if g is not None and not callable(g) and g]
+    derivatives = {k: g for k, g in derivatives.items() if callable(g)}
     if not given_by:
-        return f, slopes
+        return f, derivatives
     # A function that gives its second slope gives the first too.
     names = ("fprime", "fprime2") if "fprime2" in given_by else ("fprime",)
-    return _part(f, 0), {name: _part(f, k) for k, name in enumerate(names, 1)} | slopes
+    return _part(f, 0), {name: _part(f, k) for k, name in enumerate(names, 1)} | derivatives
 
 
 def _part(f: Callable[..., Any], k: int) -> Callable[..., Any]:
-    """Of a function with several results, one."""
+    """Select one result of a function with several."""
     return lambda *args: inlined(f)(*args)[k]
 
 
@@ -122,26 +122,26 @@ def _part(f: Callable[..., Any], k: int) -> Callable[..., Any]:
 def newton(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.newton`"""
     what = "scipy.optimize.newton"
-    given = bound("newton", args, kwargs)
-    slopes = {k: given.pop(k) for k in ("fprime", "fprime2")}
-    slopes = {k: f for k, f in slopes.items() if f is not None}
-    shape = np.shape(given["x0"])
-    fs, full, others = [given.pop("func"), *slopes.values()], given.pop("full_output"), given.pop("args")
+    inputs = bound("newton", args, kwargs)
+    derivatives = {k: inputs.pop(k) for k in ("fprime", "fprime2")}
+    derivatives = {k: f for k, f in derivatives.items() if f is not None}
+    shape = np.shape(inputs["x0"])
+    fs, full, others = [inputs.pop("func"), *derivatives.values()], inputs.pop("full_output"), inputs.pop("args")
     if full and shape:
         raise refuse(f"{what} with full_output=True and several starts")
     functions = Functions(what, [(with_args(f, others), shape) for f in fs], shape or None)
-    starts = Starts({k: given.pop(k) for k in ("x0", "x1") if given[k] is not None})
-    options = plain_options(what, given)
+    starts = Starts({k: inputs.pop(k) for k in ("x0", "x1") if inputs[k] is not None})
+    options = plain_options(what, inputs)
 
     def run(fs: Any, begin: Any) -> Any:
-        ways = dict(zip(slopes, fs[1:]))
+        ways = dict(zip(derivatives, fs[1:]))
         if shape:
             return (real("newton")(fs[0], **ways, **begin, **options),)
-        root, found = real("newton")(fs[0], **ways, **begin, **options, full_output=True)
-        return root, found.iterations, found.function_calls, found.converged
+        root, result = real("newton")(fs[0], **ways, **begin, **options, full_output=True)
+        return root, result.iterations, result.function_calls, result.converged
 
     kinds = ((shape, "f64"), *(() if shape else _COUNTS))
-    root, *counts = _root(functions, starts, run, kinds, f"{options!r} {list(slopes)}")
+    root, *counts = _root(functions, starts, run, kinds, f"{options!r} {list(derivatives)}")
     return (root, _results(what, root, counts)) if full else root
 
 
@@ -149,26 +149,26 @@ def newton(*args: Any, **kwargs: Any) -> Any:
 def root(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.root`"""
     what = "scipy.optimize.root"
-    given = bound("root", args, kwargs)
-    x0 = shaped(given.pop("x0"), None)
+    inputs = bound("root", args, kwargs)
+    x0 = shaped(inputs.pop("x0"), None)
     shape = np.shape(x0) or (1,)
-    fun, slope, others = given.pop("fun"), given.pop("jac"), given.pop("args")
-    if not callable(slope) and slope:
-        fun, slope = _part(fun, 0), _part(fun, 1)
+    fun, derivative, others = inputs.pop("fun"), inputs.pop("jac"), inputs.pop("args")
+    if not callable(derivative) and derivative:
+        fun, derivative = _part(fun, 0), _part(fun, 1)
     fs: list[Any] = [(with_args(fun, others), shape)]
-    if callable(slope):
-        fs.append((with_args(slope, others), None))
+    if callable(derivative):
+        fs.append((with_args(derivative, others), None))
     functions = Functions(what, fs, shape)
-    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+    options = plain_options(what, {k: v for k, v in inputs.items() if v is not None})
 
     def run(fs: Any, begin: Any) -> Any:
-        found = real("root")(fs[0], begin["x0"], jac=fs[1] if len(fs) > 1 else None, **options)
-        return found.x, found.get("nfev", found.get("nit", 0)), found.success
+        result = real("root")(fs[0], begin["x0"], jac=fs[1] if len(fs) > 1 else None, **options)
+        return result.x, result.get("nfev", result.get("nit", 0)), result.success
 
     kinds = ((shape, "f64"), ((), "i64"), ((), "bool"))
     x, calls, success = _root(functions, Starts({"x0": x0}), run, kinds, repr(options))
     return Result(what, x=x, fun=replay(functions.graphs[0], [x, *functions.captured])[0][0], success=success,
-                  **({"nfev": calls} if given["method"] in ("hybr", "lm", "df-sane") else {"nit": calls}))  # fmt: skip
+                  **({"nfev": calls} if inputs["method"] in ("hybr", "lm", "df-sane") else {"nit": calls}))  # fmt: skip
 
 
 def _of_shape(what: str, f: Callable[[Any], Any], shape: tuple[int, ...]) -> Callable[[Any], Any]:
@@ -188,12 +188,12 @@ def _nonlinear(name: str) -> None:
 
     @shadow(what, of_functions=True)
     def find(*args: Any, **kwargs: Any) -> Any:
-        given = bound(name, args, kwargs)
-        given |= given.pop("kw", {})
-        f, x0 = given.pop("F"), shaped(given.pop("xin"), None)
+        inputs = bound(name, args, kwargs)
+        inputs |= inputs.pop("kw", {})
+        f, x0 = inputs.pop("F"), shaped(inputs.pop("xin"), None)
         shape = np.shape(x0)
         functions = Functions(what, [(_of_shape(what, with_args(f, ()), shape), shape)], shape)
-        options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+        options = plain_options(what, {k: v for k, v in inputs.items() if v is not None})
 
         def run(fs: Any, begin: Any) -> Any:
             return (real(name)(fs[0], begin["x0"], **options),)
@@ -209,12 +209,12 @@ for _name in ("anderson", "broyden1", "broyden2", "diagbroyden", "excitingmixing
 def fixed_point(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.fixed_point`"""
     what = "scipy.optimize.fixed_point"
-    given = bound("fixed_point", args, kwargs)
-    x0 = shaped(given.pop("x0"), None)
+    inputs = bound("fixed_point", args, kwargs)
+    x0 = shaped(inputs.pop("x0"), None)
     shape = np.shape(x0)
     # SciPy hands an array to the function in any case.
-    functions = Functions(what, [(with_args(given.pop("func"), given.pop("args")), shape)], shape)
-    options = plain_options(what, given)
+    functions = Functions(what, [(with_args(inputs.pop("func"), inputs.pop("args")), shape)], shape)
+    options = plain_options(what, inputs)
 
     def run(fs: Any, begin: Any) -> Any:
         return (real("fixed_point")(fs[0], begin["x0"], **options),)

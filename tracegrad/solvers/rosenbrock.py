@@ -1,4 +1,4 @@
-"""`scipy.optimize`: Rosenbrock's function, its derivatives, and its Hessian times a vector."""
+"""Rosenbrock's function of `scipy.optimize`, its derivatives, and its Hessian-vector product."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Explicit Runge-Kutta methods as loops of a graph: the steps of SciPy's `RK23`, `RK45` and `DOP853`, without Python.
+"""Explicit Runge-Kutta methods as graph loops: the steps of SciPy's `RK23`, `RK45` and `DOP853`.
 
-Step sizes, tests and interpolation are those of `scipy.integrate`, in the same order; sums of products may be rounded
-otherwise. What SciPy warns of or refuses is left to SciPy.
+No Python runs in a step. Step sizes, tests and interpolation are the same as in `scipy.integrate`, in the same order;
+sums of products may be rounded differently. Cases that SciPy warns of or refuses are left to SciPy.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ def tolerances(options: Mapping[str, Any]) -> list[Any]:
 
 def fits(options: Mapping[str, Any], size: int, ends: Sequence[float], times: Any) -> bool:
     """Whether SciPy would solve for `size` elements without a warning or an error, in a step at least."""
-    given, (rtol, atol), length = _USUAL | dict(options), tolerances(options), ends[1] - ends[0]
-    way, first = np.sign(length), given["first_step"]
+    args, (rtol, atol), length = _USUAL | dict(options), tolerances(options), ends[1] - ends[0]
+    way, first = np.sign(length), args["first_step"]
     return bool(
-        given.keys() == _USUAL.keys()
+        args.keys() == _USUAL.keys()
         and {rtol.shape, atol.shape} <= {(), (size,)}
         and np.all(rtol >= 100 * np.finfo(np.float64).eps)
         and np.all(atol >= 0)
-        and given["max_step"] > 0
+        and args["max_step"] > 0
         and (first is None or 0 < first <= abs(length))
         and size * len(times) * way
         and np.isfinite(length)
@@ -72,23 +72,25 @@ def fits(options: Mapping[str, Any], size: int, ends: Sequence[float], times: An
     )
 
 
-def integrator(begin: Graph, slope: Graph, method: str, options: Mapping[str, Any], count: int) -> Graph:
-    """(t0, t1, times, rtol, atol, *tables, *values) -> the solution at each of `count` times, how often the slope was
-    called, and SciPy's status. What the solver has not reached is nan."""
-    law = (_DormandPrince8 if method == "DOP853" else _Pair)(slope, method, _USUAL | dict(options))
+def integrator(begin: Graph, derivative: Graph, method: str, options: Mapping[str, Any], count: int) -> Graph:
+    """Build the graph (t0, t1, times, rtol, atol, *tables, *values) -> solution, number of evaluations, status.
+
+    The solution is at each of `count` times, and nan at times that the solver has not reached. The status is SciPy's.
+    """
+    law = (_DormandPrince8 if method == "DOP853" else _Pair)(derivative, method, _USUAL | dict(options))
 
     def solve(t0: Any, t1: Any, times: Any, rtol: Any, atol: Any, *rest: Any) -> list[Any]:
         values = rest[law.tables :]
         y = replay(begin, [t0, *values])[0][0]
-        f, given = law.slope(t0, y, values), (t1, sign(subtract(t1, t0)), rtol, atol, times, *rest)
-        h, calls = _first_step(law, t0, y, f, *given)
+        f, args = law.derivative(t0, y, values), (t1, sign(subtract(t1, t0)), rtol, atol, times, *rest)
+        h, calls = _first_step(law, t0, y, f, *args)
         rows = full(shape=(count, y.shape[0]), value=np.nan, dtype="float64")
         carry = [t0, y, f, h, _number(False), rows, _number(0), _number(calls), _number(_RUNNING)]
-        kinds = _kinds([*carry, *given])
-        turn = build(lambda *xs: _attempt(law, *xs), kinds)
+        kinds = _kinds([*carry, *args])
+        iteration = build(lambda *xs: _attempt(law, *xs), kinds)
         goes_on = build(lambda *xs: [equal(xs[8], _RUNNING)], kinds)
-        found = while_loop(*carry, *given, cond=goes_on, body=turn, carries=9, capacity=0)
-        return [found[5], found[7], found[8]]
+        result = while_loop(*carry, *args, cond=goes_on, body=iteration, carries=9, capacity=0)
+        return [result[5], result[7], result[8]]
 
     shapes = ((), (), (count,), *(x.shape for x in (*tolerances(options), *tables(method))))
     return build(solve, [*(Aval(shape, np.dtype(np.float64)) for shape in shapes), *begin.avals[1:]])
@@ -96,8 +98,11 @@ def integrator(begin: Graph, slope: Graph, method: str, options: Mapping[str, An
 
 @functools.cache
 def tables(name: str) -> list[Any]:
-    """What SciPy knows of a method: for each stage the weights of those before it, and its place in the step; the
-    weights of the error, or of two; and those of the interpolant, by row."""
+    """Return SciPy's tables of a method.
+
+    For each stage: the weights of earlier stages, and its position in the step. Then the weights of the error, or of
+    two; and those of the interpolant, by row.
+    """
     from scipy import integrate
 
     method = getattr(integrate, name)
@@ -114,28 +119,27 @@ def tables(name: str) -> list[Any]:
 
 
 class _Method:
-    """A method of SciPy's for a system with this slope. The slopes of its stages, `ks`, are rows."""
+    """Runge-Kutta method of SciPy for a system with this right-hand side; the stages `ks` are rows."""
 
     tables = 4
 
-    def __init__(self, slope: Graph, name: str, options: Mapping[str, Any]):
+    def __init__(self, derivative: Graph, name: str, options: Mapping[str, Any]):
         from scipy import integrate
 
         method = getattr(integrate, name)
-        self._slope, self.stages, self.order = slope, method.n_stages, method.error_estimator_order
+        self._slope, self.stages, self.order = derivative, method.n_stages, method.error_estimator_order
         self.longest, self.first_step = float(options["max_step"]), options["first_step"]
 
-    def slope(self, t: Any, y: Any, values: Sequence[Any]) -> Any:
+    def derivative(self, t: Any, y: Any, values: Sequence[Any]) -> Any:
         return replay(self._slope, [t, y, *values])[0][0]
 
     def more(self, ks: Any, first: int, last: int, step: Sequence[Any], weights: Any, nodes: Any,
              values: Sequence[Any]) -> Sequence[Any]:  # fmt: skip
-        """The slopes with those of the stages from `first` to `last`, and the state at that, in a step from (t, y) of
-        the length h."""
+        """Compute the stages from `first` to `last`, and the last state, in a step from (t, y) of the length h."""
 
-        def turn(ks: Any, z: Any, k: Any, row: Any, c: Any, t: Any, y: Any, h: Any, *values: Any) -> list[Any]:
+        def stage(ks: Any, z: Any, k: Any, row: Any, c: Any, t: Any, y: Any, h: Any, *values: Any) -> list[Any]:
             z = add(y, multiply(_sum(row, ks), h))
-            new = self.slope(add(t, multiply(c, h)), z, values)
+            new = self.derivative(add(t, multiply(c, h)), z, values)
             return [dynamic_update_slice(ks, reshape(new, shape=(1, *new.shape)), k, 0, step=(1, 1)), z]
 
         length = last + 1 - first
@@ -144,8 +148,10 @@ class _Method:
         numbers = arange(start=first, step=1, length=length, dtype="int64")
         operands = [ks, step[1], numbers, rows, places, *step, *values]
         kinds = [Aval(x.shape[1:], x.dtype) if 2 <= i < 5 else x for i, x in enumerate(_kinds(operands))]
-        found: Sequence[Any] = scan(*operands, body=build(turn, kinds), carries=2, xs=3, length=length, reverse=False)
-        return found
+        results: Sequence[Any] = scan(
+            *operands, body=build(stage, kinds), carries=2, xs=3, length=length, reverse=False
+        )
+        return results
 
 
 class _Pair(_Method):
@@ -157,11 +163,11 @@ class _Pair(_Method):
         return _norm(divide(multiply(_sum(_row(errors, 0), ks), h), scale))
 
     def known(self, ks: Any, step: Sequence[Any], new: Any, tables: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-        """The coefficients of the interpolant in a step."""
+        """Return the coefficients of the interpolant in a step."""
         return [_sum(_row(tables[3], j), ks) for j in range(tables[3].shape[0])]
 
     def between(self, x: Any, y: Any, h: Any, known: Sequence[Any]) -> Any:
-        """The state after the part `x` of a step."""
+        """Return the state at the fraction `x` of a step."""
         powers = [x]
         while len(powers) < len(known):
             powers.append(multiply(powers[-1], x))
@@ -186,24 +192,26 @@ class _DormandPrince8(_Method):
         return [*ends, *(multiply(h, _sum(_row(between, j), every)) for j in range(between.shape[0]))]
 
     def between(self, x: Any, y: Any, h: Any, known: Sequence[Any]) -> Any:
-        factors, found = (x, subtract(1.0, x)), multiply(known[-1], x)
+        factors, result = (x, subtract(1.0, x)), multiply(known[-1], x)
         for k, row in enumerate(reversed(known[:-1]), 1):
-            found = multiply(add(found, row), factors[k % 2])
-        return add(found, y)
+            result = multiply(add(result, row), factors[k % 2])
+        return add(result, y)
 
 
 def _first_step(
     law: Any, t0: Any, y: Any, f: Any, t1: Any, way: Any, rtol: Any, atol: Any, times: Any, *rest: Any
 ) -> tuple[Any, int]:
-    """The length of the first step, and how often the slope has been called: as `select_initial_step` of SciPy's, by
-    Hairer, Norsett and Wanner, "Solving Ordinary Differential Equations I", section II.4."""
+    """Compute the length of the first step, and the number of evaluations, as SciPy's `select_initial_step`.
+
+    Source: Hairer, Norsett and Wanner, "Solving Ordinary Differential Equations I", section II.4.
+    """
     if law.first_step is not None:
         return _number(float(law.first_step)), 1
     length, scale = absolute(subtract(t1, t0)), add(atol, multiply(absolute(y), rtol))
     d0, d1 = _norm(divide(y, scale)), _norm(divide(f, scale))
     flat = logical_or(less(d0, 1e-5), less(d1, 1e-5))
     h0 = _least(where(flat, 1e-6, divide(multiply(d0, 0.01), d1)), length)
-    ahead = law.slope(add(t0, multiply(h0, way)), add(y, multiply(multiply(h0, way), f)), rest[law.tables :])
+    ahead = law.derivative(add(t0, multiply(h0, way)), add(y, multiply(multiply(h0, way), f)), rest[law.tables :])
     d2 = divide(_norm(divide(subtract(ahead, f), scale)), h0)
     still = logical_and(less_equal(d1, 1e-15), less_equal(d2, 1e-15))
     by_order = power(divide(0.01, _most(d1, d2)), 1.0 / (law.order + 1))
@@ -215,8 +223,10 @@ def _attempt(
     law: Any, t: Any, y: Any, f: Any, h: Any, again: Any, rows: Any, i: Any, calls: Any, status: Any,
     t1: Any, way: Any, rtol: Any, atol: Any, times: Any, *rest: Any,
 ) -> list[Any]:  # fmt: skip
-    """A step, or a trial of one, of the length `h`, which is the first or comes `again` after another: what is carried
-    on, from `t` to `status`."""
+    """Try a step of the length `h`, the first, or one `again` after another; return the loop-carried values.
+
+    They are carried from `t` to `status`.
+    """
     tables, values = rest[: law.tables], rest[law.tables :]
     least = multiply(absolute(subtract(nextafter(t, multiply(way, np.inf)), t)), 10.0)
     length = where(again, h, where(greater(h, law.longest), law.longest, _most(h, least)))
@@ -246,8 +256,10 @@ def _attempt(
 def _filled(
     law: Any, goes: Any, step: Sequence[Any], ahead: Any, way: Any, times: Any, rows: Any, i: Any
 ) -> tuple[Any, Any, Any]:
-    """The rows with those of the times that a step passes, from number `i` on, the number of the next, and how many
-    stages that took."""
+    """Interpolate the rows of the times within a step, from number `i` on.
+
+    Return the rows, the next number, and the number of additional stages.
+    """
     count, (_, t, y, h, *_) = times.shape[0], step
 
     def passed(i: Any, goes: Any, ahead: Any, way: Any, times: Any) -> Any:
@@ -255,17 +267,17 @@ def _filled(
         return logical_and(goes, logical_and(less(i, count), early))
 
     def known(ks: Any, t: Any, y: Any, h: Any, new: Any, *rest: Any) -> list[Any]:
-        found: list[Any] = law.known(ks, (t, y, h), new, rest[: law.tables], rest[law.tables :])
-        return found
+        results: list[Any] = law.known(ks, (t, y, h), new, rest[: law.tables], rest[law.tables :])
+        return results
 
     def fill(i: Any, rows: Any, goes: Any, ahead: Any, way: Any, times: Any, t: Any, y: Any, h: Any, *each: Any) -> Any:
         row = law.between(divide(subtract(_element(times, i), t), h), y, h, each)
         return [add(i, 1), dynamic_update_slice(rows, reshape(row, shape=(1, *row.shape)), i, 0, step=(1, 1))]
 
     kinds, any_of = _kinds(step), passed(i, goes, ahead, way, times)
-    found = build(known, kinds)
-    none = build(lambda *_: [full(shape=x.shape, value=0.0, dtype="float64") for x in found.results], kinds)
-    each = cond(cast(any_of, dtype="int64"), *step, branches=(none, found))
+    results = build(known, kinds)
+    none = build(lambda *_: [full(shape=x.shape, value=0.0, dtype="float64") for x in results.results], kinds)
+    each = cond(cast(any_of, dtype="int64"), *step, branches=(none, results))
     operands = [i, rows, goes, ahead, way, times, t, y, h, *each]
     goes_on = build(lambda i, rows, *xs: [passed(i, *xs[:4])], _kinds(operands))
     i, rows, _ = while_loop(*operands, cond=goes_on, body=build(fill, _kinds(operands)), carries=2, capacity=0)
@@ -289,7 +301,7 @@ def _row(x: Any, k: int) -> Any:
 
 
 def _sum(weights: Any, rows: Any) -> Any:
-    """The sum of rows with weights."""
+    """Sum rows with weights."""
     return reduce_sum(multiply(reshape(weights, shape=(weights.shape[0], 1)), rows), axes=(0,))
 
 
@@ -302,7 +314,7 @@ def _norm(x: Any) -> Any:
 
 
 def _least(x: Any, y: Any) -> Any:
-    """What Python's `min` gives, of nan too."""
+    """Compute the minimum as Python's `min` does, also with nan."""
     return where(less(y, x), y, x)
 
 

@@ -1,4 +1,4 @@
-"""A solver of SciPy's as a node of a graph, which calls it with functions that are graphs too."""
+"""Solver node: a SciPy solver as a node of a graph, which calls it with functions that are graphs too."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ Kinds = tuple[tuple[tuple[int, ...], str], ...]
 class Functions:
     """Functions of one argument `x`, as graphs of it and of `captured`, which they share.
 
-    An argument of None is a Python number, one with a shape an array of float64. Each function has a result of the
-    shape that is given for it, or of any if that is None; a shape behind that is of an argument of its own.
+    The argument None is a Python number, and a shape is a float64 array of that shape. Each function has a result of
+    the given shape, or of any shape if that is None; a shape after it is the function's own argument.
     """
 
     def __init__(self, what: str, fs: Sequence[tuple[Any, ...]], x: tuple[int, ...] | None):
@@ -50,7 +50,7 @@ class Functions:
             raise UnsupportedError(located(f"{what} of a function of Tensors is not supported; give it arrays"))
 
     def on_host(self, values: Sequence[Any]) -> list[Callable[..., Any]]:
-        """The functions, for values of what they capture."""
+        """Return the functions for these captured values."""
         return [callback.at(values) for callback in self._callbacks]
 
     @cached_property
@@ -77,7 +77,7 @@ def shaped(y: Any, shape: tuple[int, ...] | None) -> Any:
 
 
 def aside() -> AbstractContextManager[None]:
-    """The block in which SciPy runs, and what it calls: the trace under way, if there is one, does not record them."""
+    """Context manager in which SciPy and its callbacks run without being recorded by an active trace."""
     builder: Any = Op.ambient() if Op.ambient is not None else None
     return contextlib.nullcontext() if builder is None else builder.aside()
 
@@ -92,16 +92,16 @@ class Starts:
         self.leaves = [None if isinstance(x, Carrier) else x for x in self.leaves]
 
     def with_values(self, values: Sequence[Any]) -> dict[str, Any]:
-        """The arguments, with these values of the traced ones."""
+        """Return the arguments, with these values of the traced ones."""
         leaves = list(self.leaves)
         for k, x in zip(self.places, values):
             leaves[k] = np.array(x) if np.ndim(x) else np.asarray(x).item()
-        found: dict[str, Any] = tree.unflatten(self.structure, leaves)
-        return found
+        table: dict[str, Any] = tree.unflatten(self.structure, leaves)
+        return table
 
 
 class _Solver:
-    """What the node computes: `run(functions, starts)`. `repr` tells it from others that are not equal."""
+    """Computation of the node, `run(functions, starts)`; `repr` distinguishes it from unequal ones."""
 
     def __init__(self, functions: Functions, starts: Starts, run: Callable[..., Any], kinds: Kinds, text: str):
         self.functions, self.starts, self.run, self.kinds = functions, starts, run, kinds
@@ -116,8 +116,8 @@ class _Solver:
         count = len(self.starts.places)
         with aside():
             starts = self.starts.with_values(inputs[:count])
-            found = self.run(self.functions.on_host([np.asarray(x) for x in inputs[count:]]), starts)
-        return tuple([np.asarray(x, _DTYPES[dtype]).reshape(shape) for x, (shape, dtype) in zip(found, self.kinds)])
+            result = self.run(self.functions.on_host([np.asarray(x) for x in inputs[count:]]), starts)
+        return tuple([np.asarray(x, _DTYPES[dtype]).reshape(shape) for x, (shape, dtype) in zip(result, self.kinds)])
 
 
 _DTYPES = {"f64": np.float64, "i64": np.int64, "bool": np.bool_}
@@ -127,8 +127,7 @@ def called(
     functions: Functions, starts: Starts, run: Callable[..., Any], kinds: Kinds, text: str,
     ways: Callable[[str], WaysOf],
 ) -> tuple[Any, ...]:  # fmt: skip
-    """What the solver gives, as results of a node whose derivative is the rule `ways(name)` gives: on what the
-    functions capture."""
+    """Call the solver as a node whose derivative is the rule `ways(name)`, with respect to the captures."""
     solver = _Solver(functions, starts, run, kinds, text)
     outputs = opaque(*starts.traced, *functions.captured, results=kinds, call=solver)
     rule = ways(solver.name)
@@ -136,11 +135,11 @@ def called(
 
 
 class WaysOf:
-    """A rule whose two directions become graphs when they are first asked for.
+    """Derivative rule whose two directions become graphs at their first use.
 
-    `pull(cotangents, outputs, inputs)` and `push(tangents, outputs, inputs)` get those of floating values only, and
-    give a dictionary: by position, what the inputs, or the outputs, get. A rule that `chooses` is told, as a last
-    argument, the positions of the inputs whose cotangents are wanted, or that have the tangents given.
+    `pull(cotangents, outputs, inputs)` and `push(tangents, outputs, inputs)` receive floating values only, and return a
+    dictionary by position: the cotangents of inputs, or the tangents of outputs. A rule that `chooses` receives, as a
+    last argument, the positions of the inputs whose cotangents are wanted, or that have the tangents.
     """
 
     def __init__(self, name: str, ways: Mapping[str, Callable[..., dict[int, Any]]], size: int = 0, one: Any = None,
@@ -154,16 +153,16 @@ class WaysOf:
     def way(
         self, direction: str, outputs: Sequence[Aval], inputs: Sequence[Aval], chosen: tuple[int, ...]
     ) -> RuleGraph:
-        """The graph of a direction, for values of these kinds and the inputs `chosen`."""
-        found = self._graphs.get((direction, chosen))
-        if found is None:
+        """Return the graph of a direction, for values of these kinds and the inputs `chosen`."""
+        result = self._graphs.get((direction, chosen))
+        if result is None:
             if self.one is not None:
                 rest = [[Aval(x.shape[1:], x.dtype) for x in xs] for xs in (outputs, inputs)]
-                found = self.one.way(direction, *rest, chosen).batched(self.size)
+                result = self.one.way(direction, *rest, chosen).batched(self.size)
             else:
-                found = self._recorded(direction, list(outputs), list(inputs), chosen)
-            self._graphs[direction, chosen] = found
-        return found
+                result = self._recorded(direction, list(outputs), list(inputs), chosen)
+            self._graphs[direction, chosen] = result
+        return result
 
     def _recorded(self, direction: str, outputs: list[Aval], inputs: list[Aval], chosen: tuple[int, ...]) -> RuleGraph:
         moved = outputs if direction == "pull" else [inputs[i] for i in chosen]
@@ -173,30 +172,30 @@ class WaysOf:
         more = (chosen,) if self.chooses else ()
 
         def fn(*given: Any) -> list[Any]:
-            found = self.ways[direction](given[:n], given[n:m], given[m:], *more)
-            places[:] = list(found)
-            return list(found.values())
+            result = self.ways[direction](given[:n], given[n:m], given[m:], *more)
+            places[:] = list(result)
+            return list(result.values())
 
         graph: Graph = build(fn, [*moved, *outputs, *inputs])
         return RuleGraph(graph, [], places)
 
     def pull(self, cotangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...],
              wanted: Sequence[int] = ()) -> Sequence[Any]:  # fmt: skip
-        """The cotangents of the inputs, at least of those that are wanted."""
+        """Compute the cotangents of the inputs, at least of the wanted ones."""
         chosen = tuple(wanted) if self.chooses else tuple(range(len(inputs)))
         way = self.way("pull", _kinds(outputs), _kinds(inputs), chosen)
-        found = way.run(cotangents, outputs, [*outputs, *inputs], ())
-        return [found.get(i) for i in range(len(inputs))]
+        result = way.run(cotangents, outputs, [*outputs, *inputs], ())
+        return [result.get(i) for i in range(len(inputs))]
 
     def push(self, tangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
-        """The tangents of the outputs."""
+        """Return the tangents of the outputs."""
         chosen = tuple([i for i, t in enumerate(tangents) if t is not None or not self.chooses])
         way = self.way("push", _kinds(outputs), _kinds(inputs), chosen)
-        found = way.run([tangents[i] for i in chosen], [inputs[i] for i in chosen], [*outputs, *inputs], ())
-        return [found.get(k) for k in range(len(outputs))]
+        result = way.run([tangents[i] for i in chosen], [inputs[i] for i in chosen], [*outputs, *inputs], ())
+        return [result.get(k) for k in range(len(outputs))]
 
     def batched(self, size: int) -> WaysOf:
-        """The rule for a batch of this size of all values."""
+        """Return the rule for a batch of this size of all values."""
         return WaysOf(f"{self.name} {self.size}" if self.size else self.name, {}, size, self, self.chooses)
 
 
@@ -209,20 +208,20 @@ _PLAIN = (*LITERALS, str, np.generic, np.ndarray)
 
 def plain_options(what: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Options that are no functions and not traced; UnsupportedError for others."""
-    found = {}
+    table = {}
     for name, value in options.items():
         leaves, structure = tree.flatten(value)
-        found[name] = tree.unflatten(structure, [_plain(what, name, x) for x in leaves])
-    return found
+        table[name] = tree.unflatten(structure, [_plain(what, name, x) for x in leaves])
+    return table
 
 
 def _plain(what: str, name: str, x: Any) -> Any:
     traced = isinstance(x, Carrier)
-    found = known(x) if traced and not isinstance(x, TapeCarrier) else x
-    if not isinstance(found, _PLAIN) and (traced or x is not None):
+    result = known(x) if traced and not isinstance(x, TapeCarrier) else x
+    if not isinstance(result, _PLAIN) and (traced or x is not None):
         kind = "traced value" if traced else type(x).__name__
         raise UnsupportedError(located(f"{what} in traced code takes no {kind} for {name}="))
-    return found
+    return result
 
 
 # What SciPy's results have.
@@ -237,8 +236,10 @@ _FIELDS = {
 
 
 class Result(dict[str, Any]):
-    """What a solver found, as SciPy's results: fields are attributes and items. UnsupportedError for those that SciPy
-    has, and traced code has not."""
+    """Result of a solver, as in SciPy: fields are attributes and items.
+
+    UnsupportedError for fields that SciPy has, and traced code has not.
+    """
 
     def __init__(self, what: str, **fields: Any):
         super().__init__(fields)

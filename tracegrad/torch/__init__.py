@@ -1,1 +1,1 @@
-"""PyTorch's face: the Tensor and its tape, PyTorch's functions, and its namespaces of these names."""
+"""PyTorch front end: the Tensor and its tape, PyTorch's functions, and PyTorch's namespaces."""

@@ -1,9 +1,9 @@
-"""The namespace of the Python array API standard, version 2024.12, whose arrays are Tensors.
+"""Namespace of the Python array API standard, version 2024.12, with Tensors as arrays.
 
-`x.__array_namespace__()` of a Tensor gives it. Its functions are NumPy's main namespace, which has the standard's names
-and signatures, over the same ops, so what they record has derivatives; what they make is a Tensor. Two attributes of a
-Tensor are PyTorch's, not the standard's: `size` is a method (`numel()` counts the elements), and there are no names of
-devices but "cpu".
+`x.__array_namespace__()` of a Tensor returns it. Its functions are NumPy's main namespace, which has the standard's
+names and signatures, over the same ops; so they have derivatives, and their results are Tensors. Two attributes of a
+Tensor are PyTorch's, not the standard's: `size` is a method (`numel()` counts the elements), and "cpu" is the only name
+of a device.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ __all__ = [  # noqa: PLE0604
 
 # -- NumPy's functions ---------------------------------------------------------------------------------------------
 def _made(result: Any) -> Any:
-    """What a function of NumPy's gives, with Tensors for its arrays."""
+    """Convert a result of NumPy: Tensors for its arrays."""
     if isinstance(result, Carrier):
         return result
     if isinstance(result, np.ndarray | np.generic) and result.dtype.kind in "biufc":
@@ -76,10 +76,10 @@ def _of_numpys(space: str, name: str) -> Callable[..., Any]:
     fields = _FIELDS.get(name) if space else None
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        found = getattr(getattr(np, space) if space else np, name)(*args, **kwargs)
+        result = getattr(getattr(np, space) if space else np, name)(*args, **kwargs)
         if fields is not None:
-            return return_type(f"array_api_{name}", *fields)(*map(_made, found))
-        return _made(found)
+            return return_type(f"array_api_{name}", *fields)(*map(_made, result))
+        return _made(result)
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = f"The standard's `{f'{space}.' if space else ''}{name}`, as NumPy has it, of Tensors."
@@ -94,9 +94,9 @@ fft = SimpleNamespace(**{name: _of_numpys("fft", name) for name in _FFT.split()}
 
 # -- what NumPy has otherwise --------------------------------------------------------------------------------------
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Any:
-    """A Tensor of numbers, nested sequences of them, an array, or the Tensor itself if nothing is to be changed.
+    """Convert numbers, nested sequences of them, or an array to a Tensor; return an unchanged Tensor itself.
 
-    ValueError if `copy` is False and a copy would have to be made.
+    ValueError if `copy` is False and a copy would be necessary.
     """
     _on_cpu(device)
     if isinstance(obj, Carrier):
@@ -106,10 +106,10 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         if copy is False:
             raise ValueError(located("Unable to avoid copy while creating an array as requested."))
         return obj.to(np.dtype(dtype))  # type: ignore[attr-defined]
-    found = np.asarray(obj, dtype=dtype)
+    result = np.asarray(obj, dtype=dtype)
     if copy is False:
-        return factories.from_numpy(found)
-    return factories.tensor(np.array(found))
+        return factories.from_numpy(result)
+    return factories.tensor(np.array(result))
 
 
 def _on_cpu(device: Any) -> None:
@@ -118,7 +118,7 @@ def _on_cpu(device: Any) -> None:
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Any:
-    """A Tensor of what another library lends by DLPack."""
+    """Make a Tensor of an object that another library exports by DLPack."""
     return asarray(np.from_dlpack(x), device=device, copy=copy)
 
 
@@ -200,7 +200,7 @@ def unique_values(x: Any, /) -> Any:
 
 # -- what the namespace says of itself -----------------------------------------------------------------------------
 class _Info:
-    """What `__array_namespace_info__()` gives: capabilities, devices and dtypes, as NumPy tells of them."""
+    """Result of `__array_namespace_info__()`: capabilities, devices and dtypes, as in NumPy."""
 
     def __init__(self) -> None:
         self._numpys = np.__array_namespace_info__()

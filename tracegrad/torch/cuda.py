@@ -1,4 +1,4 @@
-"""What programs ask before they use a graphics card: there is none, tracegrad computes on the CPU."""
+"""Namespace of `torch.cuda` without a device: tracegrad computes on the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch's face as `tracegrad` shows it: the Tensor, PyTorch's names of functions, and what makes Tensors."""
+"""Names of the PyTorch front end that `tracegrad` exports: the Tensor, functions, and factories."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.functions.nn import nn_functional
 from tracegrad.torch.functions.of_methods import OF_METHODS
 from tracegrad.torch.tape import Tensor
-from tracegrad.torch.tape.tensors import conversion, devices, dtypes, factories, printing, random
-from tracegrad.torch.tape.tensors import legacy_types as kinds
+from tracegrad.torch.tape.tensors import conversion, devices, dtypes, factories, legacy_types, printing, random
 
 __all__ = ["NAMES"]
 
@@ -52,7 +51,7 @@ NAMES: dict[str, Any] = {
     **{name: getattr(modes, name) for name in modes.__all__ if name not in ("STATE", "as_usual")},
     **{
         name: getattr(module, name)
-        for module in (dtypes, devices, factories, kinds, random, conversion)
+        for module in (dtypes, devices, factories, legacy_types, random, conversion)
         for name in module.__all__
     },
     **{name: getattr(formats, name) for name in formats.__all__ if not callable(getattr(formats, name))},

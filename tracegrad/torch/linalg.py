@@ -1,8 +1,8 @@
-"""What `torch.linalg` offers: functions of matrices."""
+"""Namespace of `torch.linalg`: matrix functions."""
 
 from tracegrad.torch.functions.core.out import with_out
-from tracegrad.torch.functions.linalg import matrices as linalg
+from tracegrad.torch.functions.linalg import matrices
 from tracegrad.torch.functions.linalg.matrices import *  # noqa: F403
 
-__all__ = list(linalg.__all__)
-globals().update({name: with_out(name, getattr(linalg, name)) for name in linalg.__all__ if name != "LinAlgError"})
+__all__ = list(matrices.__all__)
+globals().update({name: with_out(name, getattr(matrices, name)) for name in matrices.__all__ if name != "LinAlgError"})

@@ -1,4 +1,4 @@
-"""Whether and how operations are recorded: PyTorch's modes, each thread with its own, and the default dtype."""
+"""Grad modes of each thread (`no_grad`, `inference_mode`, ...), and the default dtype."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class DEFAULT:
-    """The dtype that Python floats become in a new Tensor, for the whole process."""
+    """The dtype of new Tensors made of Python floats, for the whole process."""
 
     dtype: np.dtype[Any] = np.dtype(np.float64)
 
 
 class _State(threading.local):
-    """The modes of a thread.
+    """Modes of a thread.
 
-    `enabled` and `inference` are the grad mode and the inference mode; `watching` says whether anomalies are looked
-    for, `check_nan` whether nan is one; `saving` are the pairs of hooks on saved tensors, the innermost last, `refused`
-    why there may be none, and `guarding` what copies saved tensors before they are overwritten; `level` is the dual
-    level, in which Tensors have tangents; `unusual` says that there is more to do for each result than in the usual
-    mode. `depth` is how many eager derivatives of functions are under way around this call, `sweep` the backward pass
-    under way. `rows` says that a function is called for one row after another, of which this is not the last one, so
-    that what `autograd.grad` goes through is gone through again.
+    `enabled` and `inference` are the grad mode and the inference mode. `watching` says whether anomaly detection is on,
+    `check_nan` whether nan is an anomaly. `saving` are the pairs of saved-tensor hooks, the innermost last; `refused`
+    is the reason why none are allowed; `guarding` copies saved tensors before they are overwritten. `level` is the dual
+    level, in which Tensors have tangents. `unusual` says that a result needs more work than in the usual mode. `depth`
+    is the number of eager derivatives of functions around this call, `sweep` the active backward pass. `rows` says that
+    a function is called for one row after another and this is not the last one, so that later rows traverse the tape of
+    `autograd.grad` again.
     """
 
     enabled = True
@@ -54,7 +54,7 @@ class _State(threading.local):
         self.unusual = self.is_unusual(self.inference)
 
     def is_unusual(self, inference: bool) -> bool:
-        """What `unusual` is in inference mode, or out of it."""
+        """Compute the value of `unusual`, in inference mode or outside it."""
         return inference or self.watching or bool(self.saving) or self.level is not None
 
 
@@ -96,9 +96,9 @@ _Modes = tuple[bool, bool, bool]
 
 
 class Mode:
-    """A context manager that sets modes for a while, and a decorator; may be entered again while it is active.
+    """Reentrant context manager and decorator that sets modes for its block.
 
-    The statements that set and restore modes call nothing, so that no signal can come between.
+    The statements that set and restore modes call nothing, so that no signal can interrupt them.
     """
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class Mode:
 
 
 def _whole(modes: tuple[bool, bool]) -> _Modes:
-    """The grad mode, the inference mode, and what follows for `unusual`."""
+    """Return the grad mode, the inference mode, and the resulting `unusual`."""
     return *modes, STATE.is_unusual(modes[1])
 
 
@@ -131,15 +131,15 @@ class _Plain(Mode):
     """A mode without arguments, which decorates with and without parentheses."""
 
     def __new__(cls, fn: Callable[..., Any] | None = None) -> Any:
-        made = super().__new__(cls)
+        result = super().__new__(cls)
         if fn is None:
-            return made
-        made.__init__()  # type: ignore[misc]
-        return made(fn)
+            return result
+        result.__init__()  # type: ignore[misc]
+        return result(fn)
 
 
 class no_grad(_Plain):
-    """Record nothing: as a context manager, or as a decorator with or without parentheses.
+    """Disable recording: a context manager, or a decorator with or without parentheses.
 
     >>> from tracegrad import tensor
     >>> x = tensor(2.0, requires_grad=True)
@@ -165,10 +165,10 @@ class enable_grad(_Plain):
 
 
 class inference_mode(Mode):
-    """Record nothing, and make Tensors that never will be: they have no version counter.
+    """Disable recording, and make Tensors that can never be recorded: they have no version counter.
 
-    As a context manager, or as a decorator with or without parentheses; `inference_mode(False)` leaves the mode. In
-    normal mode an inference tensor cannot be changed in place nor saved for a derivative (RuntimeError).
+    It is a context manager, or a decorator with or without parentheses; `inference_mode(False)` leaves the mode. In
+    normal mode an inference tensor cannot be changed in place or saved for a derivative (RuntimeError).
 
     >>> from tracegrad import tensor
     >>> with inference_mode():
@@ -177,11 +177,11 @@ class inference_mode(Mode):
     """
 
     def __new__(cls, mode: Any = True) -> Any:
-        made = super().__new__(cls)
+        result = super().__new__(cls)
         if isinstance(mode, bool):
-            return made
-        made.__init__(True)  # type: ignore[misc]
-        return made(mode)
+            return result
+        result.__init__(True)  # type: ignore[misc]
+        return result(mode)
 
     def __init__(self, mode: bool = True):
         super().__init__()

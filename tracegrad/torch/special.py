@@ -1,4 +1,4 @@
-"""What `torch.special` offers: special functions, element by element."""
+"""Namespace of `torch.special`: elementwise special functions."""
 
 from tracegrad.torch.functions.math import special
 from tracegrad.torch.functions.math.special import *  # noqa: F403

@@ -1,1 +1,1 @@
-"""Tracing: from a Python function and the arguments of a call to a graph and its guards."""
+"""Trace Python functions: record one call as a graph, its guards and its effects (tracing)."""

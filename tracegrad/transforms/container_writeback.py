@@ -1,5 +1,7 @@
-"""What a function writes to the containers among its arguments, of which a transform gives it copies with other leaves:
-it is written to the containers, as in Python."""
+"""Write updates of copied argument containers back to the original containers.
+
+A transform passes copies of containers with other leaves to the function; Python would update the originals.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ __all__ = ["Copies", "shared_by", "value_of"]
 
 
 class _Shared(threading.local):
-    """The ids of containers that the call under way, on the tape, may write to by more than one way."""
+    """Ids of containers that the current call on the tape may write to by more than one path."""
 
     containers: Collection[int] = ()
 
@@ -32,8 +34,8 @@ _SHARED = _Shared()
 
 @contextlib.contextmanager
 def shared_by(containers: Collection[int]) -> Iterator[None]:
-    """Within the block, a transform may not replace leaves of the containers with these ids: its copies would be apart
-    from what is written to them by another way."""
+    """Forbid transforms to replace leaves of the containers with these ids (context manager): their copies would not
+    see writes by another path."""
     before, _SHARED.containers = _SHARED.containers, containers
     try:
         yield
@@ -42,7 +44,7 @@ def shared_by(containers: Collection[int]) -> Iterator[None]:
 
 
 def value_of(x: Any) -> Any:
-    """A value of the tape, or a container of such, as what is left outside of it: arrays and numbers."""
+    """A tape value, or a container of tape values, as plain arrays and numbers."""
     if isinstance(x, TapeCarrier) and not isinstance(x, TensorCarrier):
         value = np.asarray(x.array)[()]
         return value.item() if getattr(x, "weak", False) else value
@@ -52,7 +54,7 @@ def value_of(x: Any) -> Any:
 
 
 class _Copy(NamedTuple):
-    """A container, its copy, and what both hold: with its children, and those of the container."""
+    """A container, its copy, their original contents, with the children of the copy and of the container."""
 
     container: Any
     copy: Any
@@ -66,7 +68,7 @@ class _Copy(NamedTuple):
 
 
 class Copies:
-    """The containers of some arguments, with the copies that a function is given instead."""
+    """The containers of some arguments, with their copies that a function receives."""
 
     def __init__(self, arguments: Iterable[Any], copies: Iterable[Any]):
         self._known = [each for x, copy in zip(arguments, copies) for each in _copies(x, copy)]
@@ -78,8 +80,8 @@ class Copies:
             trace.world.containers.derived |= {id(each.copy) for each in self._known}
 
     def write_back(self) -> None:
-        """Write to the containers what has been written to their copies. UnsupportedError where one that has been
-        written to, or is compared by identity, has another name: by that the function has not been given the copy."""
+        """Write changes of the copies back to the containers. Raises UnsupportedError if a container that was written
+        to, or compared by identity, is also reachable without its copy."""
         trace: Any = current_trace()
         again = trace.world.containers.again if trace is not None else ()
         for each in self._known if again else ():
@@ -118,7 +120,7 @@ def _copies(x: Any, copy: Any) -> Iterator[_Copy]:
 
 
 def _contents(x: Any) -> Any:
-    """A list of the items of a container, or a dict of its items or attributes; None where it cannot be written to."""
+    """The items of a container as a list, or its items or attributes as a dict; None if it cannot be written to."""
     if isinstance(x, dict):
         return dict(x.items())
     if isinstance(x, list):
@@ -137,8 +139,8 @@ def _same(now: Any, before: Any) -> bool:
 
 
 def _put(x: Any, held: Sequence[tuple[Any, Any]]) -> None:
-    """Let a container hold this. Hooks of the user's classes have run, of the copy; what stands for a container in a
-    trace notes what is written to it."""
+    """Set the contents of a container. Hooks of user classes have already run on the copy; a container proxy notes the
+    writes."""
     noted = unshadowed(x) is not x
     if isinstance(x, dict):
         _put_items(x, held, type(x) if noted else OrderedDict if isinstance(x, OrderedDict) else dict)

@@ -1,4 +1,4 @@
-"""What `custom_vjp` and `custom_jvp` share: a function with a rule, a call of one, and what is kept of that."""
+"""Base of `custom_vjp` and `custom_jvp`: a function with a rule, its calls, and their saved values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Call", "CustomRule", "keep", "kept"]
 
 
 class CustomRule:
-    """A function whose derivative is a rule; the arguments `nondiff_argnums` are handed to the rule as they are."""
+    """Function whose derivative is a rule; the arguments `nondiff_argnums` are passed to the rule unchanged."""
 
     # Derivatives of it are kept with it (`api`).
     remembers = True
@@ -54,7 +54,7 @@ class CustomRule:
         return tree.unflatten(call.result, outputs)
 
     def _guard_rules(self) -> None:
-        """Guard that the rules stay those that a trace has found, for they can be given anew."""
+        """Guard the rules that a trace has used, because users can set them anew."""
         world: Any = getattr(Op.ambient() if Op.ambient is not None else None, "world", None)
         place: Source | None = None if world is None else world.natives.place_of(self)
         if place is None and DERIVED in vars(self) and world is not None and world.open:  # what is called itself
@@ -63,7 +63,23 @@ class CustomRule:
             world.assume(Attribute(place, name), "is", rule)
 
     def defvmap(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Give the rule for batches of the opaque function that this is of, as its `defvmap`."""
+        """Set the rule for batches of the opaque function inside, as its `defvmap`; return the rule.
+
+        Parameters
+        ----------
+        rule : callable
+            Function `rule(axis_size, in_batched, *args)`.
+
+        Returns
+        -------
+        callable
+            The rule.
+
+        Raises
+        ------
+        TypeError
+            If the function inside is not opaque.
+        """
         if not isinstance(self.fun, OpaqueFunction):
             raise TypeError(located(f"{self.who}: a rule for batches is one of a function that is opaque"))
         self.fun.defvmap(rule)
@@ -73,18 +89,18 @@ class CustomRule:
         raise NotImplementedError
 
     def _rules(self) -> dict[str, Any]:
-        """The attributes that the user has given."""
+        """Return the attributes that the user has set."""
         raise NotImplementedError
 
     def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:
-        """By reference where another process can import it; else its function and its rules."""
+        """Pickle by reference if another process can import it, else by its function and its rules."""
         return reference(self) or (type(self), (self.fun, self.nondiff_argnums), self._rules())
 
     def __setstate__(self, rules: dict[str, Any]) -> None:
         vars(self).update(rules)
 
     def parts(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """What makes it again, and of which parts."""
+        """Return the function that makes this object again, and its arguments."""
         return with_rules, (type(self), self.fun, self.nondiff_argnums, self._rules())
 
     def __deepcopy__(self, memo: Any) -> Any:
@@ -95,14 +111,14 @@ class CustomRule:
 
 
 def with_rules(cls: Any, fun: Any, nondiff_argnums: Sequence[int], rules: dict[str, Any]) -> Any:
-    """A function with these rules."""
+    """Make a function with these rules."""
     custom = cls(fun, nondiff_argnums)
     custom.__setstate__(rules)
     return custom
 
 
 def _positional(custom: CustomRule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """All arguments by position, with the defaults of those that are not given."""
+    """Bind all arguments by position, with the defaults of missing ones."""
     signature = signature_of(custom.fun)
     if signature is None:
         if kwargs:
@@ -119,7 +135,7 @@ def _positional(custom: CustomRule, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 class Call:
-    """One call: its arguments, those that take part in derivatives taken apart, and the structure of its result."""
+    """One call: its arguments, the leaves of those that are differentiated, and the structure of its result."""
 
     def __init__(self, custom: CustomRule, args: tuple[Any, ...]):
         self.custom, self.given = custom, args
@@ -149,31 +165,33 @@ class Call:
         return hash(self._key())
 
     def arguments(self, leaves: Sequence[Any]) -> list[Any]:
-        """All arguments, with these leaves."""
+        """Return all arguments, with these leaves."""
         args = list(self.given)
         for i, x in zip(self.places, self.primals(leaves)):
             args[i] = x
         return args
 
     def primals(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
-        """The arguments that take part in derivatives, with these leaves."""
-        found: tuple[Any, ...] = tree.unflatten(self.structure, leaves)
-        return found
+        """Return the differentiated arguments, with these leaves."""
+        results: tuple[Any, ...] = tree.unflatten(self.structure, leaves)
+        return results
 
     def names(self) -> list[str]:
-        """What messages call the leaves."""
+        """Return the names of the leaves for error messages."""
         roots = [self.custom.who.argument(i) for i in self.places]
         return [root + path for root, x in zip(roots, self.primals(self.leaves)) for path in tree.paths(x)]
 
     def outputs(self, result: Any, given: Sequence[Any], has_node: bool) -> tuple[Any, ...]:
-        """The leaves of the result, whose structure is noted. The rule holds for constants too: the function may have
-        computed them of numbers."""
+        """Flatten the result, and store its structure.
+
+        The rule holds for constants too, because the function may have computed them from numbers.
+        """
         leaves, self.result = tree.flatten(result)
         owner = next((x for x in given if isinstance(x, Carrier)), None)
         return tuple([_carried(x, owner, has_node) for x in leaves])
 
     def require_result(self, result: Any, rule: str) -> list[Any]:
-        """The leaves of what a rule returned in the place of the result; TypeError for another structure."""
+        """Flatten a rule's result; raise TypeError unless it has the structure of the function's result."""
         leaves, structure = tree.flatten(result)
         if not tree.alike(structure, self.result):
             raise TypeError(
@@ -186,19 +204,20 @@ class Call:
 
 
 def keep(ctx: Any, values: Sequence[Any]) -> None:
-    """Save values for the backward pass, arrays and others."""
+    """Save values, arrays and others, for the backward pass."""
     ctx.others = [None if isinstance(x, ARRAYS) else (x,) for x in values]
     ctx.save_for_backward(*[x for x in values if isinstance(x, ARRAYS)])
 
 
 def kept(ctx: Any) -> list[Any]:
-    """The values that were saved so."""
+    """Return the values that `keep` saved."""
     supply = iter(ctx.saved_tensors)
     return [next(supply) if x is None else x[0] for x in ctx.others]
 
 
 def _carried(x: Any, owner: Any, has_node: bool) -> Any:
-    """A constant of floats, as what the arguments are where a derivative is under way; others as they are."""
+    """Lift a floating constant to the kind of the arguments if a derivative is active; return other values
+    unchanged."""
     if isinstance(x, Carrier) or not isinstance(x, (*ARRAYS, float, complex)) or np.asarray(x).dtype.kind not in "fc":
         return x
     if isinstance(owner, Recorded):
@@ -206,5 +225,5 @@ def _carried(x: Any, owner: Any, has_node: bool) -> Any:
     builder: Any = getattr(owner, "builder", None)
     if builder is None or isinstance(x, np.ndarray | np.generic) or not builder.derives():
         return x  # arrays are lifted where the call is recorded
-    made: Any = full(shape=(), value=x, dtype=np.asarray(x).dtype.name)
-    return made.builder.python_number(made.node)
+    result: Any = full(shape=(), value=x, dtype=np.asarray(x).dtype.name)
+    return result.builder.python_number(result.node)

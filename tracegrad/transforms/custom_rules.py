@@ -1,8 +1,8 @@
-"""`custom_vjp` and `custom_jvp`: functions with derivative rules of the user's, as in JAX.
+"""Functions with user-defined derivative rules: `custom_vjp` and `custom_jvp`, as in JAX.
 
-A call is one of a `Function` (`tracegrad.torch.autograd.function`), so the rule holds wherever derivatives are taken:
-in transforms, compiled or not, and on the tape of Tensors. What a rule computes is differentiated like anything else,
-so there are derivatives of any order.
+A call is one of a `Function` (`tracegrad.torch.autograd.function`). The rule therefore holds in all transforms,
+compiled or not, and on the tape of Tensors. Computations of a rule are differentiable, so derivatives of any order
+exist.
 """
 
 from __future__ import annotations
@@ -35,8 +35,11 @@ __all__ = ["custom_jvp", "custom_vjp"]
 
 # -- custom_vjp --------------------------------------------------------------------------------------------------------
 class _Vjp(Function):
-    """A call of a function with a rule for cotangents. On a tape, `fwd` runs in place of the function; in a graph, and
-    where the backward pass is itself recorded, its residuals are computed from the inputs when they are needed."""
+    """Call of a function with a rule for cotangents.
+
+    On a tape, `fwd` runs in place of the function. In a graph, and where the backward pass is itself recorded, the
+    residuals are computed from the inputs when they are used.
+    """
 
     @staticmethod
     def forward(ctx: Any, call: Call, *leaves: Any) -> tuple[Any, ...]:
@@ -80,16 +83,16 @@ class _Vjp(Function):
 
         # Forward mode over reverse mode: what `fwd` computes has taken the place of the function.
         def forward(*moving: Any) -> list[Any]:
-            found: list[Any] = call.require_result(
+            results: list[Any] = call.require_result(
                 call.custom.forward(call, _with(leaves, places, moving))[0], "the output of the fwd rule"
             )
-            return found
+            return results
 
         return tuple(linear_at(forward, [leaves[k] for k in places])[1](moving))
 
 
 def _with(values: Sequence[Any], places: Sequence[int], others: Sequence[Any]) -> list[Any]:
-    """The values, with others in these places."""
+    """Replace the values at these positions by others."""
     replaced = list(values)
     for k, x in zip(places, others):
         replaced[k] = x
@@ -97,15 +100,15 @@ def _with(values: Sequence[Any], places: Sequence[int], others: Sequence[Any]) -
 
 
 def _pushed_by_vjp(call: Call, leaves: Sequence[Any], places: Sequence[int], moving: Sequence[Any]) -> tuple[Any, ...]:
-    """The tangents of the outputs: the transpose of the rule for cotangents, which is linear."""
+    """Compute the tangents of the outputs by transposing the rule for cotangents, which is linear."""
     custom: Any = call.custom
     result, residuals = custom.forward(call, leaves)
     outputs = call.require_result(result, "the output of the fwd rule")
 
     def pull(*cts: Any) -> list[Any]:
         bwd = inlined(custom.bwd)(*call.fixed, residuals, tree.unflatten(call.result, cts))
-        found = _cotangents(call, bwd, leaves)
-        return [zeros_like(leaves[k]) if found[k] is None else found[k] for k in places]
+        match = _cotangents(call, bwd, leaves)
+        return [zeros_like(leaves[k]) if match[k] is None else match[k] for k in places]
 
     start = [zeros_like(x) for x in outputs]
     _, pushforward = eager_vjp(pull, start) if any(isinstance(x, Recorded) for x in leaves) else traced_vjp(pull, start)
@@ -113,7 +116,7 @@ def _pushed_by_vjp(call: Call, leaves: Sequence[Any], places: Sequence[int], mov
 
 
 def _require_pulled(ctx: Any) -> None:
-    """TypeError unless a derivative in reverse mode was taken of the call, or its rule is all that is known of it."""
+    """Raise TypeError unless the call was differentiated in reverse mode, or its rule is all that is known of it."""
     custom = ctx.call.custom
     if not getattr(ctx, "pulled", False) and not isinstance(custom.fun, OpaqueFunction):
         text = "can't apply forward-mode differentiation (jvp) to a custom_vjp function"
@@ -121,16 +124,32 @@ def _require_pulled(ctx: Any) -> None:
 
 
 class custom_vjp(CustomRule):
-    """A function with a rule for its derivative in reverse mode, given by `defvjp(fwd, bwd)`.
+    """Function with a user-defined rule for its derivative in reverse mode, given by `defvjp(fwd, bwd)`.
 
-    `fwd` takes the arguments of the function and returns a pair: what the function returns, and residuals, a pytree.
-    `bwd(residuals, ct)` gets the cotangent of the output, in its structure, and returns a tuple with the cotangent of
-    each argument: a pytree of the structure and shapes of the argument, or None for zero. Arguments in
-    `nondiff_argnums` have no cotangents; `bwd` gets them first, before the residuals.
+    Parameters
+    ----------
+    fun : callable
+        Function to differentiate; calls on ndarrays compute it.
+    nondiff_argnums : sequence of int
+        Arguments without cotangents; `bwd` receives them first, before the residuals.
 
-    The function itself is what calls on ndarrays compute. AttributeError at a call before `defvjp`; TypeError if a rule
-    returns another structure, `ShapeError` for another shape.
+    Raises
+    ------
+    AttributeError
+        If the function is called before `defvjp`.
+    TypeError
+        If a rule returns another structure.
+    ShapeError
+        If a rule returns another shape.
 
+    Notes
+    -----
+    `fwd` takes the arguments of the function, and returns a pair: the result of the function, and the residuals, a
+    pytree. `bwd(residuals, ct)` receives the cotangent of the output, in its structure, and returns a tuple with the
+    cotangent of each argument: a pytree of the argument's structure and shapes, or None for zero.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> import tracegrad as tg
     >>> @custom_vjp
@@ -151,11 +170,11 @@ class custom_vjp(CustomRule):
         self.jvp: Callable[..., Any] | None = None
 
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
-        """Give the rule."""
+        """Set the rules `fwd` and `bwd`."""
         self.fwd, self.bwd = fwd, bwd
 
     def defjvp(self, jvp: Callable[..., Any]) -> Callable[..., Any]:
-        """Give a rule for forward mode beside the one for reverse mode, as that of a `custom_jvp`; returns it."""
+        """Set a rule for forward mode, as for `custom_jvp`, together with the rule for reverse mode; return it."""
         self.jvp = jvp
         return jvp
 
@@ -167,7 +186,7 @@ class custom_vjp(CustomRule):
             raise AttributeError(located(f"No VJP defined for custom_vjp function {self.who.name} using defvjp."))
 
     def forward(self, call: Call, leaves: Sequence[Any]) -> tuple[Any, Any]:
-        """The output and the residuals, by `fwd`."""
+        """Compute the output and the residuals with `fwd`."""
         assert self.fwd is not None
         pair = inlined(self.fwd)(*call.arguments(leaves))
         if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -181,25 +200,25 @@ class custom_vjp(CustomRule):
 
 
 def _cotangents(call: Call, result: Any, leaves: Sequence[Any]) -> list[Any]:
-    """The cotangents of the leaves, out of what `bwd` returned."""
+    """Extract the cotangents of the leaves from the result of `bwd`."""
     who, count = call.custom.who, len(call.places)
     if not isinstance(result, tuple | list) or len(result) != count:
         text = (
             f"{who}: the bwd rule must produce a tuple of {count}, a cotangent for each argument, got {_what(result)}"
         )
         raise TypeError(located(text))
-    found: list[Any] = []
+    results: list[Any] = []
     for i, x, ct in zip(call.places, call.primals(leaves), result):
         structure, name = tree.structure(x), who.argument(i)
         if ct is None:
-            found += [None] * structure.num_leaves
+            results += [None] * structure.num_leaves
             continue
         try:
-            found += tree.flatten_up_to(structure, ct, name)
+            results += tree.flatten_up_to(structure, ct, name)
         except ShapeError as error:
             text = f"{who}: the bwd rule must produce a cotangent of the structure of {name}: {error}"
             raise TypeError(located(text)) from None
-    return [_cotangent(call, k, x, ct) for k, (x, ct) in enumerate(zip(leaves, found))]
+    return [_cotangent(call, k, x, ct) for k, (x, ct) in enumerate(zip(leaves, results))]
 
 
 def _cotangent(call: Call, k: int, x: Any, ct: Any) -> Any:
@@ -222,7 +241,7 @@ def _cotangent(call: Call, k: int, x: Any, ct: Any) -> Any:
 
 # -- rules for tangents ------------------------------------------------------------------------------------------------
 def _push(call: Call, leaves: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-    """The leaves of the tangent of the output, by the rule for tangents."""
+    """Compute the leaves of the output's tangent with the rule for tangents."""
     custom: Any = call.custom
     pair = inlined(custom.jvp)(*call.fixed, call.primals(leaves), call.primals(tangents))
     if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -233,21 +252,21 @@ def _push(call: Call, leaves: Sequence[Any], tangents: Sequence[Any]) -> list[An
             )
         )
     outputs = call.require_result(pair[0], "the output that the jvp rule returns")
-    found = call.require_result(pair[1], "the tangent that the jvp rule returns")
-    for x, t in zip(outputs, found):
+    result = call.require_result(pair[1], "the tangent that the jvp rule returns")
+    for x, t in zip(outputs, result):
         if np.shape(x) != np.shape(t):
             text = f"a tangent of shape {np.shape(t)} for an output of shape {np.shape(x)}"
             raise ShapeError(located(f"{custom.who}: the jvp rule returned {text}"))
-    return found
+    return result
 
 
 def _pushed(ctx: Any, leaves: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, ...]:
-    """The tangents of the outputs, by the rule."""
+    """Compute the tangents of the outputs with the rule."""
     return tuple(_push(ctx.call, leaves, [_no_tangent(x) if t is None else t for x, t in zip(leaves, tangents[1:])]))
 
 
 def _pulled_by_jvp(ctx: Any, leaves: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
-    """The cotangents of the leaves: the transpose of the rule for tangents, which is linear."""
+    """Compute the cotangents of the leaves by transposing the rule for tangents, which is linear."""
     if not STATE.enabled:
         leaves = [like(face_of(x), x.array, None) if isinstance(x, Recorded) else x for x in leaves]
     places = [k for k, need in enumerate(ctx.needs_input_grad[1:]) if need]
@@ -263,7 +282,8 @@ def _pulled_by_jvp(ctx: Any, leaves: Sequence[Any], cts: Sequence[Any]) -> list[
 
 
 def _no_tangent(x: Any) -> Any:
-    """The tangent 0 of a leaf: of a number if that is what `x` is or stands for in a graph; None for other objects."""
+    """Return the tangent 0 of a leaf: a number if the leaf is one or stands for one in a graph; None for other
+    objects."""
     if not isinstance(x, ARRAYS):
         return 0.0 if is_literal(x) else None
     if isinstance(x, Recorded):
@@ -276,7 +296,8 @@ def _no_tangent(x: Any) -> Any:
 
 # -- custom_jvp --------------------------------------------------------------------------------------------------------
 class _Jvp(Function):
-    """A call of a function with a rule for tangents. For cotangents it is transposed: it is linear in the tangents."""
+    """Call of a function with a rule for tangents; the transpose of the rule, linear in the tangents, gives
+    cotangents."""
 
     @staticmethod
     def forward(ctx: Any, call: Call, *leaves: Any) -> tuple[Any, ...]:
@@ -294,15 +315,32 @@ class _Jvp(Function):
 
 
 class custom_jvp(CustomRule):
-    """A function with a rule for its derivative, given by `defjvp(rule)` or `defjvps(*rules)`.
+    """Function with a user-defined rule for its derivative, given by `defjvp(rule)` or `defjvps(*rules)`.
 
-    `rule(primals, tangents)` gets the arguments of the function and their tangents, as tuples, and returns a pair: what
-    the function returns, and its tangent, in the same structure. It must be linear in the tangents; reverse mode is its
-    transpose. Arguments in `nondiff_argnums` have no tangents; the rule gets them first.
+    Parameters
+    ----------
+    fun : callable
+        Function to differentiate; calls on ndarrays compute it.
+    nondiff_argnums : sequence of int
+        Arguments without tangents; the rule receives them first.
 
-    The function itself is what calls on ndarrays compute. AttributeError at a call without a rule; TypeError if the
-    rule returns another structure, `ShapeError` for another shape.
+    Raises
+    ------
+    AttributeError
+        If the function is called before it has a rule.
+    TypeError
+        If the rule returns another structure.
+    ShapeError
+        If the rule returns another shape.
 
+    Notes
+    -----
+    `rule(primals, tangents)` receives the arguments of the function and their tangents, as tuples, and returns a pair:
+    the result of the function, and its tangent, in the same structure. The rule must be linear in the tangents; reverse
+    mode is its transpose.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> import tracegrad as tg
     >>> @custom_jvp
@@ -322,13 +360,15 @@ class custom_jvp(CustomRule):
         self._jvps: tuple[Callable[..., Any] | None, ...] | None = None
 
     def defjvp(self, jvp: Callable[..., Any]) -> Callable[..., Any]:
-        """Give the rule; returns it, so that this can be a decorator."""
+        """Set the rule, and return it, so that this can be a decorator."""
         self.jvp, self._jvps = jvp, None
         return jvp
 
     def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
-        """Give a rule for each argument: `rule(tangent, answer, *primals)` is its share of the tangent of the output;
-        None for an argument that the output does not depend on."""
+        """Set a rule for each argument, or None for an argument that the output does not depend on.
+
+        `rule(tangent, answer, *primals)` is the argument's share of the output's tangent.
+        """
         if self.nondiff_argnums:
             raise TypeError(located("Can't use `defjvps` with `nondiff_argnums`."))
 

@@ -1,7 +1,7 @@
-"""What transforms do with a function of the user's: call it flat, record it, and find what depends on its arguments.
+"""Flatten user functions for transforms: record flat calls, and find the sub-tape that depends on arguments.
 
-A flat function takes arrays and gives a list of arrays. Inside a trace it is called on fresh copies of its arguments:
-values of their own (`fresh`), so that an inner derivative is not confused with an outer one.
+A flat function takes arrays and returns a list of arrays. Inside a trace it is called on fresh copies of its arguments
+(`fresh`), so that an inner derivative is not confused with an outer one.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ FlatFunction = Callable[..., Sequence[Any]]
 
 
 class Arguments(Protocol):
-    """The arguments of a call, of which a transform replaces leaves."""
+    """The arguments of a call, with leaves that a transform replaces."""
 
     @property
     def args(self) -> Sequence[Any]:
-        """All of them, by position."""
+        """All arguments by position."""
 
     def replaced(self, leaves: Sequence[Any]) -> Sequence[Any]:
         """All arguments, with these leaves."""
@@ -50,7 +50,7 @@ class Arguments(Protocol):
 
 # -- in a trace --------------------------------------------------------------------------------------------------------
 def on_tape(primals: Sequence[Any]) -> bool:
-    """Whether derivatives at these primals are taken on the eager tape, and not in the trace under way."""
+    """Whether derivatives at these primals are taken on the eager tape, and not in the current trace."""
     return current_trace() is None or any(isinstance(x, TapeCarrier) for x in primals)
 
 
@@ -59,8 +59,8 @@ def recorded(fn: FlatFunction, primals: Sequence[Any]) -> tuple[TraceBuilder, li
     builder = current_trace()
     assert builder is not None
     outside = [full(shape=(), value=x, dtype="float64") if type(x) is float else x for x in primals]
-    given = [builder.lift(x) for x in outside]
-    inside = [_copied(builder, x, type(primal) is float) for x, primal in zip(given, primals)]
+    operands = [builder.lift(x) for x in outside]
+    inside = [_copied(builder, x, type(primal) is float) for x, primal in zip(operands, primals)]
     nodes, start, asked = [x.node for x in inside], len(builder.nodes), len(builder.guards)
     try:
         with builder.differentiating(nodes):
@@ -71,19 +71,19 @@ def recorded(fn: FlatFunction, primals: Sequence[Any]) -> tuple[TraceBuilder, li
             if len(builder.guards) > asked:
                 require_not_remembered(builder, asked, outputs)
     except Exception:
-        _write_back(builder, given, inside, nodes)
+        _write_back(builder, operands, inside, nodes)
         raise
     new = builder.rolled([x.node for x in outputs if not is_literal(x)], start)
     for x in outputs:
         if not is_literal(x):
             x.node = new.get(x.node, x.node)
-    _write_back(builder, given, inside, nodes)
+    _write_back(builder, operands, inside, nodes)
     copies = [copy if copy.weak else _unchanged(copy, node) for copy, node in zip(inside, nodes)]
     return builder, copies, outputs
 
 
 def _write_back(builder: TraceBuilder, given: Sequence[Any], inside: Sequence[Tracer], nodes: Sequence[Node]) -> None:
-    """What a function has written to its arguments, `inside`, is in those that it was given."""
+    """Write changes that a function made to its arguments `inside` back to the original arguments."""
     for x, copy, node in zip(given, inside, nodes):
         if copy.node is not node:
             x._assign(builder.value(copy.node))
@@ -98,7 +98,7 @@ def _copied(builder: TraceBuilder, x: Any, is_number: bool) -> Tracer:
 
 
 def _unchanged(x: Tracer, node: Node) -> Tracer:
-    """`x` as it was when it had this node."""
+    """`x` with its value at this node."""
     value = Tracer(x.builder, node)
     value.is_array = x.is_array
     return value
@@ -106,17 +106,17 @@ def _unchanged(x: Tracer, node: Node) -> Tracer:
 
 def part_of(nodes: Sequence[Node], inputs: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
     """The nodes that depend on `inputs` and that `outputs` need, in order."""
-    needed, found, ahead = set(outputs), [], set(inputs)
+    needed, result, ahead = set(outputs), [], set(inputs)
     for node in reversed(nodes):
         if node in needed:
             needed.update(node.operands)
-            found.append(node)
+            result.append(node)
         if node in ahead:
             ahead.remove(node)
             if not ahead:  # nothing before depends on any of them
                 break
     dependent, part = set(inputs), []
-    for node in reversed(found):
+    for node in reversed(result):
         if node in dependent or not dependent.isdisjoint(node.operands):
             dependent.add(node)
             part.append(node)
@@ -124,20 +124,20 @@ def part_of(nodes: Sequence[Node], inputs: Sequence[Node], outputs: Sequence[Nod
 
 
 class _Values(dict[Node, Any]):
-    """One value of each node, made when it is first asked for."""
+    """The values of nodes, each made on first use."""
 
     def __init__(self, builder: TraceBuilder):
         self.builder = builder
 
     def __missing__(self, node: Node) -> Any:
-        found = self[node] = self.builder.value(node)
-        return found
+        result = self[node] = self.builder.value(node)
+        return result
 
 
 class Tape:
-    """Entries of a tape; iterating, either way, tells the builder the user's line of each.
+    """Tape entries; iteration in either direction sets the builder's user line to the line of each.
 
-    What a sweep computes is in no memory that code of the user's sees, but where a rule is the user's.
+    User code does not see the memory of values computed by a sweep, except in user-defined rules.
     """
 
     def __init__(self, builder: TraceBuilder, nodes: Sequence[Node]):
@@ -166,7 +166,7 @@ class Tape:
             yield self.entries[k]
 
     def swept(self, sweep: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """What a sweep of this tape gives; the builder is then as it was before."""
+        """The result of a sweep of this tape; the builder's user line is restored."""
         before = self.builder.location, self.builder.makes_views, self.builder.sweeping
         try:
             self.builder.sweeping = True
@@ -179,7 +179,7 @@ node_of = operator.attrgetter("node")
 
 
 def inlined(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """What to call in the place of a function of the user's: inside a trace, what records it."""
+    """The callable to run instead of a user function: inside a trace, the one that records it."""
     trace = current_trace()
     if trace is None:
         return fun
@@ -188,15 +188,15 @@ def inlined(fun: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def calling(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of tracegrad's own that calls `fun`, one of the user's."""
+    """A function of tracegrad that calls the user function `fun`."""
     return lambda *args, **kwargs: inlined(fun)(*args, **kwargs)
 
 
 # -- results -----------------------------------------------------------------------------------------------------------
 class FlatCall:
-    """A function of leaves: the outputs of `fun`, and then the arrays in what it returns beside them.
+    """A function of leaves, which returns the outputs of `fun` and then the arrays of its auxiliary results.
 
-    `fun` is called as it is; what is to run a function of the user's is `calling` it.
+    `fun` is called directly; wrap a user function by `calling`.
     """
 
     def __init__(self, fun: Callable[..., Any], arguments: Arguments, who: Description, has_aux: bool):
@@ -213,11 +213,11 @@ class FlatCall:
             copies.write_back()
         out, self.aux = pair(result, self.who) if self.has_aux else (result, None)
         outputs, self.structure = tree.flatten(out)
-        found = [output(x, self.who) for x in outputs]
-        return found if self.aux is None else found + [x for x in tree.leaves(self.aux) if isinstance(x, Carrier)]
+        results = [output(x, self.who) for x in outputs]
+        return results if self.aux is None else results + [x for x in tree.leaves(self.aux) if isinstance(x, Carrier)]
 
     def split(self, values: Sequence[Any]) -> tuple[list[Any], Any]:
-        """The outputs, and what was returned beside them, out of what this function gave."""
+        """Split a result of this function into the outputs and the auxiliary results."""
         if self.aux is None:
             return list(values), None
         count = self.structure.num_leaves
@@ -226,7 +226,7 @@ class FlatCall:
 
 
 def as_tensors(values: Sequence[Any], among: Sequence[Any]) -> list[Any]:
-    """`values`, results for arguments with the leaves `among`: Tensors if any of these is, dependent or not."""
+    """Convert `values`, results for arguments with the leaves `among`, to Tensors if any leaf is one."""
     peer: Any = lead([x for x in [*among, *values] if isinstance(x, TensorCarrier)])
     if peer is None:
         return list(values)
@@ -234,7 +234,7 @@ def as_tensors(values: Sequence[Any], among: Sequence[Any]) -> list[Any]:
 
 
 def output(x: Any, who: Description) -> Any:
-    """`x`, which has to be an array or a number, as an array."""
+    """`x` as an array; it must be an array or a number."""
     if is_literal(x):
         x = np.asarray(x)[()]
     if not is_array(x):
@@ -243,7 +243,7 @@ def output(x: Any, who: Description) -> Any:
 
 
 def pair(result: Any, who: Description) -> tuple[Any, Any]:
-    """`result`, which has to be a pair."""
+    """`result`, which must be a pair."""
     if not isinstance(result, tuple) or len(result) != 2:
         raise TypeError(
             located(f"{who}: with has_aux=True the function must return a pair (value, aux), got {what(result)}")
@@ -256,6 +256,6 @@ def is_array(x: Any) -> bool:
 
 
 def what(x: Any) -> str:
-    """What messages call a value that has no place where it is."""
+    """The name of a value without a location, for messages."""
     cls = stands_for(x) if isinstance(x, Tracer) else type(x)
     return f"a {cls.__name__}" + (f" of {len(x)}" if isinstance(x, tuple | list | dict) else "")

@@ -1,14 +1,13 @@
-"""Forward-mode derivatives of a function: what becomes of tangents of its arguments, inside a trace and eagerly.
+"""Forward-mode derivatives of functions (`jvp`, `linearize`), inside a trace and eagerly.
 
-Inside a trace, `traced_linear` runs a flat function on fresh copies of the arguments and keeps the part of the recorded
-graph that depends on them: a *pushforward*. Calling it sweeps that part forwards and emits the tangents into the same
+Inside a trace, `traced_linear` runs a flat function on fresh copies of the arguments and saves the part of the recorded
+graph that depends on them: a *pushforward*. A call of it sweeps that part forwards and emits the tangents into the same
 trace, so forward and reverse mode nest in any order.
 
-Outside of a trace, on the tape, there are pullbacks only; what a pullback does is linear, and its transpose, a pullback
-again, is the pushforward (J. Townsend, "A new trick for calculating Jacobian vector products", 2017).
+Outside of a trace, the tape has only pullbacks. A pullback is linear in its cotangents, and its transpose, which is
+again a pullback, is the pushforward (J. Townsend, "A new trick for calculating Jacobian vector products", 2017).
 
-A function is linear in tangents at the *point* where it is taken: the primals. Those that are integers or truths do not
-move, whatever their tangents are.
+A function is linearized at a *point*: the primals. Integer and boolean primals have no tangents.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ Pushforward = Callable[[Sequence[Any]], list[Any]]
 
 # -- flat functions ----------------------------------------------------------------------------------------------------
 class _TracedPushforward:
-    """From tangents of inputs to tangents of outputs (None for zero)."""
+    """Pushforward: from tangents of inputs to tangents of outputs (None for zero)."""
 
     def __init__(self, builder: TraceBuilder, inputs: Sequence[Tracer], outputs: Sequence[Tracer]):
         self.builder = builder
@@ -57,8 +56,8 @@ class _TracedPushforward:
     def __call__(self, tangents: Sequence[Any]) -> list[Any]:
         builder = self.builder.here()
         moved = {x: builder.lift(_array(t)) for x, t in zip(self.inputs, tangents)}
-        found = self.tape.swept(ad.forward_sweep, moved)
-        return [found.get(x) for x in self.outputs]
+        result = self.tape.swept(ad.forward_sweep, moved)
+        return [result.get(x) for x in self.outputs]
 
 
 def _array(x: Any) -> Any:
@@ -66,13 +65,14 @@ def _array(x: Any) -> Any:
 
 
 def traced_linear(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Pushforward]:
-    """In the current trace: the flat outputs of `fn`, and the function from tangents of the primals to theirs."""
+    """Linearize `fn` in the current trace: its flat outputs, and the function from tangents of the primals to their
+    tangents."""
     builder, inside, outputs = recorded(fn, primals)
     return outputs, _TracedPushforward(builder, inside, outputs)
 
 
 def eager_linear(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Pushforward]:
-    """On the tape: as `traced_linear`."""
+    """Linearize on the tape, as `traced_linear`."""
     from tracegrad.torch.tape.backward.functional import eager_vjp
 
     outputs, pullback = eager_vjp(fn, primals)
@@ -90,21 +90,22 @@ def eager_linear(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], P
     _, pushforward = eager_vjp(pulled, [_zero(outputs[k]) for k in floating])
 
     def pushed(tangents: Sequence[Any]) -> list[Any]:
-        found = dict(zip(floating, pushforward(tangents)))
-        return [found.get(k) for k in range(len(outputs))]
+        table = dict(zip(floating, pushforward(tangents)))
+        return [table.get(k) for k in range(len(outputs))]
 
     return outputs, pushed
 
 
 def _zero(x: Any) -> Any:
-    """The tangent, or cotangent, 0 of an output."""
+    """The zero tangent, or cotangent, of an output."""
     if isinstance(x, np.ndarray | np.generic):
         return np.zeros(x.shape, x.dtype)[()]
     return x._like(zeros_like(x)) if isinstance(x, TapeCarrier) else zeros_like(x)
 
 
 def linear_at(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Pushforward]:
-    """The flat outputs of `fn`, and the function from tangents of the primals to theirs (None for zero)."""
+    """Linearize `fn`: its flat outputs, and the function from tangents of the primals to their tangents (None for
+    zero)."""
     return eager_linear(fn, primals) if on_tape(primals) else traced_linear(fn, primals)
 
 
@@ -116,7 +117,7 @@ _mode = _Mode()
 
 
 def transposing() -> bool:
-    """Whether a pullback runs only to be transposed, in this thread."""
+    """Whether a pullback of this thread runs only to be transposed."""
     return _mode.transposing
 
 
@@ -130,7 +131,7 @@ class _transposing:
 
 # -- functions of the user's -------------------------------------------------------------------------------------------
 class Point:
-    """Where a function is linearized: its positional arguments, taken apart, and which leaves can move."""
+    """The point of a linearization: the flattened positional arguments, and which leaves have tangents."""
 
     def __init__(self, primals: Sequence[Any], who: Description):
         self.who, self.args = who, primals
@@ -139,22 +140,22 @@ class Point:
 
     @property
     def moving(self) -> list[Any]:
-        """The leaves that can move."""
+        """The leaves that have tangents."""
         return [self.leaves[k] for k in self.places]
 
     def replaced(self, leaves: Sequence[Any]) -> Sequence[Any]:
-        """The arguments with these leaves in the place of those that can move."""
-        found = dict(zip(self.places, leaves))
-        arguments: Sequence[Any] = tree.unflatten(self.structure, [found.get(k, x) for k, x in enumerate(self.leaves)])
+        """The arguments with these values for the leaves that have tangents."""
+        table = dict(zip(self.places, leaves))
+        arguments: Sequence[Any] = tree.unflatten(self.structure, [table.get(k, x) for k, x in enumerate(self.leaves)])
         return arguments
 
     def filled(self, tangents: Sequence[Any]) -> Any:
-        """Tangents of all arguments: 0 for what cannot move."""
-        found = dict(zip(self.places, tangents))
-        return tree.unflatten(self.structure, [found.get(k, 0) for k in range(len(self.leaves))])
+        """Tangents of all arguments: 0 for leaves without tangents."""
+        table = dict(zip(self.places, tangents))
+        return tree.unflatten(self.structure, [table.get(k, 0) for k in range(len(self.leaves))])
 
     def tangents(self, given: Sequence[Any]) -> list[Any]:
-        """The tangents of the leaves that can move, out of those of all arguments.
+        """The tangents of the leaves that have tangents, selected from the tangents of all arguments.
 
         TypeError for another structure or dtype than that of the primals, `ShapeError` for another shape.
         """
@@ -201,19 +202,19 @@ class Point:
 
 
 def linear(fun: Callable[..., Any], point: Point, has_aux: bool) -> tuple[Any, Callable[[Sequence[Any]], Any], Any]:
-    """The output of `fun` at a point, the function from tangents of what can move to that of the output, and aux."""
+    """Linearize `fun` at a point: its output, the function from tangents to the output's tangent, and aux."""
     flat = FlatCall(calling(fun), point, point.who, has_aux)
     values, pushforward = linear_at(flat, point.moving)
     outputs, aux = flat.split(values)
 
     def push(tangents: Sequence[Any]) -> Any:
-        found = pushforward(tangents)
-        return tree.unflatten(flat.structure, [_zero(y) if t is None else t for t, y in zip(found, outputs)])
+        result = pushforward(tangents)
+        return tree.unflatten(flat.structure, [_zero(y) if t is None else t for t, y in zip(result, outputs)])
 
     return tree.unflatten(flat.structure, outputs), push, aux
 
 
 def jvp(fun: Callable[..., Any], point: Point, tangents: Sequence[Any], has_aux: bool) -> tuple[Any, Any, Any]:
-    """The output of `fun` at a point, its tangent, given those of what can move, and aux."""
+    """The output of `fun` at a point, its tangent for given tangents, and aux."""
     out, push, aux = linear(fun, point, has_aux)
     return out, push(tangents), aux

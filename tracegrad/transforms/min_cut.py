@@ -1,9 +1,9 @@
-"""Minimum cuts of networks.
+"""Compute minimum cuts of networks (max-flow min-cut).
 
-What can be reached from the source when as much flows as can (Ford and Fulkerson, "Maximal flow through a network",
-1956) is the same for every greatest flow: the source's side of the least cut, and the smallest of them. Flows are
-found in large pieces first (Edmonds and Karp, "Theoretical improvements in algorithmic efficiency for network flow
-problems", 1972), by paths depth first, so that a network in which each edge is read a few times is soon full.
+The vertices reachable from the source at maximum flow (Ford and Fulkerson, "Maximal flow through a network", 1956) are
+the same for every maximum flow: the source side of the minimum cut, and the smallest source side of all minimum cuts.
+The flow is found in large pieces first (capacity scaling; Edmonds and Karp, "Theoretical improvements in algorithmic
+efficiency for network flow problems", 1972), by depth-first paths, so a network soon reaches its maximum flow.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["source_side"]
 
 
 class Network:
-    """Edges between the vertices 0, 1, ...; edge `k ^ 1` is edge `k` backwards."""
+    """Flow network of the vertices 0, 1, ...; edge `k ^ 1` is the reverse of edge `k`."""
 
     def __init__(self, vertices: int, edges: Iterable[tuple[int, int, int]]):
         self.leaving: list[list[int]] = [[] for _ in range(vertices)]
@@ -27,8 +27,8 @@ class Network:
             self.room += weight, 0
 
     def fill(self, source: int, sink: int, least: int) -> bool:
-        """Let more flow along paths that have room for at least so much; whether there were any."""
-        room, heads, found = self.room, self.heads, False
+        """Augment the flow along paths with at least the capacity `least`; returns whether there were any."""
+        room, heads, result = self.room, self.heads, False
         untried = [iter(edges) for edges in self.leaving]
         path: list[int] = []
         at, passed = source, {source}
@@ -41,15 +41,16 @@ class Network:
                     break
             else:  # nothing leads on from here
                 if not path:
-                    return found
+                    return result
                 at = heads[path.pop() ^ 1]
                 continue
             if at == sink:
-                found = True
+                result = True
                 at = self._send(path, least, passed)
 
     def _send(self, path: list[int], least: int, passed: set[int]) -> int:
-        """Let as much flow along a path as it has room for, and go back to where it is full; the vertex there."""
+        """Send as much flow along a path as it has capacity for, and retreat to the first full edge. Returns the vertex
+        there."""
         room, heads = self.room, self.heads
         more = min([room[edge] for edge in path])
         for edge in path:
@@ -62,19 +63,19 @@ class Network:
         return at
 
     def reached(self, source: int) -> set[int]:
-        """The vertices to which more may flow from `source`."""
-        found, new = {source}, [source]
+        """The vertices reachable from `source` in the residual network."""
+        result, new = {source}, [source]
         while new:
             for edge in self.leaving[new.pop()]:
                 head = self.heads[edge]
-                if self.room[edge] and head not in found:
-                    found.add(head)
+                if self.room[edge] and head not in result:
+                    result.add(head)
                     new.append(head)
-        return found
+        return result
 
 
 def source_side(vertices: int, edges: Iterable[tuple[int, int, int]], source: int, sink: int) -> set[int]:
-    """The vertices on the source's side of the least cut that is nearest to it; edges are (tail, head, weight).
+    """The source side of the minimum cut nearest to the source; edges are (tail, head, weight).
 
     >>> sorted(source_side(4, [(0, 1, 5), (1, 2, 2), (2, 3, 5), (0, 2, 1)], 0, 3))
     [0, 1]

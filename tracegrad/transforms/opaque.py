@@ -1,7 +1,7 @@
-"""`opaque`: functions that no trace can enter, such as those in C, as nodes of graphs.
+"""Opaque functions: functions that no trace can enter, for example functions in C, as nodes of graphs.
 
-A call is one of a `Function` (`tracegrad.torch.autograd.function_opaque`) that has no derivative: where one is wanted,
-that is an error, and a rule around the function (`custom_vjp`, `custom_jvp`) gives it.
+A call is one of a `Function` (`tracegrad.torch.autograd.function_opaque`) without a derivative. Differentiating it is
+an error unless a rule around the function (`custom_vjp`, `custom_jvp`) gives the derivative.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MOST = 256  # kinds of arguments of a function, whose results are remembered
 
 
 class _Called(Function):
-    """A call, which is its first argument, on its leaves."""
+    """Call of an opaque function, which is the first argument, on its leaves."""
 
     opaque = True
 
@@ -46,8 +46,8 @@ class _Called(Function):
         owner = next((x for x in leaves if isinstance(x, Recorded)), None)
         if owner is None:
             return call.computed(leaves)
-        found = call.computed([_value(x) if isinstance(x, Recorded) else x for x in leaves])
-        return tuple([as_result(owner, x) for x in found])
+        result = call.computed([_value(x) if isinstance(x, Recorded) else x for x in leaves])
+        return tuple([as_result(owner, x) for x in result])
 
     _pure = True
 
@@ -67,8 +67,8 @@ class _Called(Function):
     @classmethod
     def _foreseen(cls, args: Any, kinds: Any) -> Any:
         call: _Call = args[0]
-        call.result, found = call.custom.results.get(kinds, (None, None))
-        return found
+        call.result, result = call.custom.results.get(kinds, (None, None))
+        return result
 
     @classmethod
     def pulled(cls, context: Any, cotangents: Sequence[Any]) -> Any:
@@ -80,22 +80,22 @@ class _Called(Function):
 
 
 def _like(x: Any) -> Any:
-    """An array of the shape and dtype of `x`, which takes no memory; others as they are."""
+    """Make an array of the shape and dtype of `x` that takes no memory; return other objects unchanged."""
     return np.broadcast_to(np.zeros((), x.dtype), x.shape) if isinstance(x, np.ndarray) else x
 
 
 def _value(x: Any) -> Any:
-    """The array or number that a Tensor, or what stands for an array on the tape, has."""
+    """Return the array or number of a Tensor, or of an array on the tape."""
     return x.array.item() if getattr(x, "weak", False) else x.array.copy()
 
 
 def as_result(owner: Any, x: Any) -> Any:
-    """A result as a Tensor where the argument is one, or what stands for an array there."""
+    """Convert a result to the class of `owner`: a Tensor, or an array on the tape."""
     if not isinstance(x, np.ndarray | np.generic | int | float | complex):
         return x
     number = isinstance(owner, ArrayMethods) and not isinstance(x, np.ndarray | np.generic)
-    made = owner._like(np.asarray(x))
-    return owner._weakened(made) if number else made
+    result = owner._like(np.asarray(x))
+    return owner._weakened(result) if number else result
 
 
 def _lost(cls: Any) -> LostDerivativeError:
@@ -109,7 +109,7 @@ def _lost(cls: Any) -> LostDerivativeError:
 
 
 class _Call:
-    """What is known of a call in every call of the program: its function, and how its arguments are made of leaves."""
+    """Facts that hold in every call of the program: the function, and the structure of its arguments."""
 
     def __init__(self, custom: OpaqueFunction, structure: Any):
         self.custom, self.structure = custom, structure
@@ -131,7 +131,7 @@ class _Call:
         return repr(self.custom)
 
     def computed(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
-        """The leaves of the result."""
+        """Compute the leaves of the result."""
         args, kwargs = tree.unflatten(self.structure, leaves[: self.structure.num_leaves])
         key = (self._key(), *map(key_of, leaves)) if self.asked is not None else None
         answer = self.asked.get(key) if self.asked is not None else None
@@ -140,24 +140,24 @@ class _Call:
             answer = tree.flatten(call(*args, **kwargs))
             if self.asked is not None:
                 self.asked[key] = answer
-        found, structure = answer
+        result, structure = answer
         if self.result is None:
             self.result = structure
         elif not tree.alike(structure, self.result):
             raise ShapeError(f"{self.custom.name} is opaque to traces and returned {structure}, not {self.result}")
-        return tuple(found)
+        return tuple(result)
 
     def each(self, size: int, batched: Sequence[bool], leaves: Sequence[Any]) -> tuple[Any, ...]:
-        """The leaves of the results for a batch, by the rule for batches."""
+        """Compute the leaves of the results of a batch by the rule for batches."""
         assert self.custom.batch is not None
         count = self.structure.num_leaves
         args, kwargs = tree.unflatten(self.structure, leaves[:count])
         which, named = tree.unflatten(self.structure, batched[:count])
-        given = (*args, *kwargs.values())
-        found, structure = tree.flatten(self.custom.batch(size, (*which, *named.values()), *given))
+        operands = (*args, *kwargs.values())
+        result, structure = tree.flatten(self.custom.batch(size, (*which, *named.values()), *operands))
         if not tree.alike(structure, self.result):
             raise ShapeError(f"it returned {structure}, not {self.result}")
-        return tuple(found)
+        return tuple(result)
 
 
 # What was asked for while a trace was made, by its builder.
@@ -171,12 +171,12 @@ def _asked(builder: Any) -> dict[Any, Any]:
 
 
 def bound(rule: Any, held: Any) -> Any:
-    """A function with a rule as an attribute of a class: a method, if the function that it is around would be one."""
+    """Bind a function with a rule that is a class attribute: a method if the function inside would be one."""
     return types.MethodType(rule, held) if held is not None and hasattr(type(rule.fun), "__get__") else rule
 
 
 def _real(world: Any, x: Any) -> Any:
-    """An argument as code that no trace enters gets it: an object from outside as it is, and as it was."""
+    """Return an argument as untraced code receives it: an object from outside as it is, and as it was."""
     real = unshadowed(x)
     if real is not x and world.open and world.writes.places():
         text = "an opaque function is given an object from outside after something outside was changed"
@@ -185,14 +185,14 @@ def _real(world: Any, x: Any) -> Any:
 
 
 def _generators(fun: Any, args: Any, kwargs: Any) -> list[State]:
-    """The states of the generators of random numbers that a function may draw from, as far as its code names them."""
+    """Return the states of the random generators that a function may use, as far as its code names them."""
     holder, code = getattr(fun, "__self__", None), getattr(fun, "__code__", None)
-    found = [holder, *tree.leaves((args, kwargs)), *(vars(holder).values() if hasattr(holder, "__dict__") else ())]
+    results = [holder, *tree.leaves((args, kwargs)), *(vars(holder).values() if hasattr(holder, "__dict__") else ())]
     if code is not None:
-        found += [contents(cell) for cell in fun.__closure__ or ()]
-        found += [fun.__globals__.get(name) for name in code.co_names]
-        found += [np.random.seed.__self__, random.seed.__self__] if "random" in code.co_names else []  # type: ignore[attr-defined]
-    several = {id(x): x for x in found if draws(x)}
+        results += [contents(cell) for cell in fun.__closure__ or ()]
+        results += [fun.__globals__.get(name) for name in code.co_names]
+        results += [np.random.seed.__self__, random.seed.__self__] if "random" in code.co_names else []  # type: ignore[attr-defined]
+    several = {id(x): x for x in results if draws(x)}
     states = []
     for x in several.values():
         with contextlib.suppress(Opaque):
@@ -201,13 +201,13 @@ def _generators(fun: Any, args: Any, kwargs: Any) -> list[State]:
 
 
 def _name_of(fun: Any) -> str:
-    """A function of ctypes has a name of its own, which is not where others have theirs."""
+    """Return the name of a function; a ctypes function stores its name elsewhere."""
     own = isinstance(getattr(fun, "__name__", None), str) and not hasattr(fun, "__qualname__")
     return str(fun.__name__) if own else describe(fun).name
 
 
 class OpaqueFunction:
-    """A function that runs as it is, on ndarrays with values, at each call of a traced function."""
+    """Function that runs untraced, on ndarrays with values, at each call of a traced function."""
 
     remembers = True
 
@@ -222,20 +222,29 @@ class OpaqueFunction:
         self._called: Any = type(self.name.rpartition(".")[2].strip("<>"), (_Called,), {})
 
     def watched(self, *args: Any, **kwargs: Any) -> Any:
-        """What it gives in a call that is being traced. Where it draws random numbers, it has drawn none then."""
+        """Call the function during tracing; restore the states of the random generators that it has used."""
         held = _generators(self.fun, args, kwargs)
-        found = self.fun(*args, **kwargs)
+        result = self.fun(*args, **kwargs)
         moved = [state for state in held if not state.is_kept]
         for state in moved:
             state.restore()
         self.draws = self.draws or bool(moved)
-        return found
+        return result
 
     def defvmap(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Give the rule for batches, in the place of a call for each example; returns it.
+        """Set the rule for batches, which replaces a call for each example; return the rule.
 
-        `rule(axis_size, in_batched, *args)` gets the arguments, those by keyword last, and for each of them, in its
-        structure, whether it has a first axis of that size; what it returns has one.
+        Parameters
+        ----------
+        rule : callable
+            Function `rule(axis_size, in_batched, *args)`. `args` are the arguments, keyword arguments last.
+            `in_batched` says for each of them, in its structure, whether its first axis is the batch of that size. The
+            result has a batch axis.
+
+        Returns
+        -------
+        callable
+            The rule.
         """
         self.batch = rule
         return rule
@@ -268,7 +277,7 @@ class OpaqueFunction:
         return tree.unflatten(call.result, outputs)
 
     def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:
-        """By reference where another process can import it; else its function and its rule."""
+        """Pickle by reference if another process can import it, else by its function and its rule."""
         return reference(self) or (type(self), (self.fun,), {"batch": self.batch})
 
     def __deepcopy__(self, memo: Any) -> Any:
@@ -279,21 +288,40 @@ class OpaqueFunction:
 
 
 def opaque(x: Any) -> Any:
-    """A function whose code no trace enters, or do not trace the code of the package of this name.
+    """Make a function opaque, so that no trace enters its code, or exclude a whole package from tracing.
 
-    The function that comes back gives what the other one does. In traced code it is called with NumPy arrays and
-    numbers at each call: once, however often the same is asked. It may be in C, read files or ask another process, and
-    is to depend on its arguments alone, and not to update them; those and what it returns are pytrees of arrays, of the
-    same structure, shapes and dtypes whenever the shapes of the arguments are. A derivative of it is a
-    `LostDerivativeError` unless `custom_vjp` or `custom_jvp` has given it a rule, in which it may be called, so that
-    there are derivatives of any order. For `vmap` it is called for each example, or once by the rule that `defvmap`
-    gives.
+    Parameters
+    ----------
+    x : callable or str
+        Function, or the name of a package.
 
-    Of a package whose name is given, what comes to its functions or objects runs as plain Python, and a value through
-    which a derivative flows cannot be passed to its functions in traced code: that is a
-    LostDerivativeError. Say so before
-    anything is traced that uses the package; `settings.opaque_packages` has them all.
+    Returns
+    -------
+    OpaqueFunction or None
+        Function with the same results; None for a package.
 
+    Raises
+    ------
+    TypeError
+        If `x` is neither a function nor a name.
+
+    Notes
+    -----
+    In traced code the function is called with NumPy arrays and numbers at each call, once for equal arguments. It may
+    be in C, read files, or ask another process. It must depend on its arguments alone, and not update them. Arguments
+    and results are pytrees of arrays; the shapes of the arguments must determine the structure, shapes and dtypes of
+    the results.
+
+    A derivative raises `LostDerivativeError` unless `custom_vjp` or `custom_jvp` gives the function a rule. The rule
+    may call the function, so derivatives of any order exist. `vmap` calls the function for each example, or once by the
+    rule that `defvmap` sets.
+
+    Functions and objects of an excluded package run as plain Python. In traced code, passing a value through which a
+    derivative flows to its functions raises `LostDerivativeError`. Name the package before anything is traced that uses
+    it; `settings.opaque_packages` lists all.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> import tracegrad as tg
     >>> @tg.custom_vjp

@@ -1,9 +1,9 @@
-"""Cutting a joint graph into a forward and a backward pass: what to keep in between, and what to compute again.
+"""Partition a joint graph into a forward and a backward pass: save or recompute values (rematerialization).
 
-Between the passes stand the values of the forward pass that the backward pass reads. Keeping one costs its bytes; but a
-cheap op can be applied again in the backward pass, to values that are kept or are arguments. What to keep is a minimum
-cut of the graph from the arguments to the backward pass, in which a value that is kept weighs its bytes (after Chen et
-al., "Training Deep Nets with Sublinear Memory Cost", 2016, with the cut in place of the heuristic).
+The residuals between the passes are the forward values that the backward pass reads. Saving a value costs its bytes,
+but a cheap op can be recomputed in the backward pass from saved values or arguments. The saved values are a minimum
+cut of the graph from the arguments to the backward pass, where a saved value weighs its bytes (after Chen et al.,
+"Training Deep Nets with Sublinear Memory Cost", 2016, with the cut in place of the heuristic).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _INFINITE = 2**30
 def partition(
     joint: Graph, arguments: int, results: int, dear: Collection[Node] = ()
 ) -> tuple[Graph, Graph, tuple[Node, ...]]:
-    """The forward graph (arguments) -> (results, kept values); the backward graph (values, cotangents) -> (cotangents),
-    and the values it takes: nodes of `joint`, arguments among them, of which the rest are the kept ones in order.
+    """The forward graph (arguments) -> (results, residuals); the backward graph (values, cotangents) -> (cotangents),
+    and the values it takes: nodes of `joint`. They include arguments; the others are the residuals in order.
 
-    The first `arguments` inputs of `joint` are those of the function, the others cotangents; its first `results`
-    outputs are those of the function, the others cotangents. Arguments and results are there in any case, but for those
-    that are `dear`.
+    The first `arguments` inputs of `joint` are the function's arguments, and the others are cotangents. Its first
+    `results` outputs are the function's results, and the others are cotangents. Arguments and results cost nothing to
+    save, except the `dear` ones.
     """
     cts = joint.inputs[arguments:]
     late = set(cts)
@@ -41,15 +41,15 @@ def partition(
     read |= {x for x in joint.outputs[results:] if x not in late}
     free = {*joint.inputs[:arguments], *joint.outputs[:results]}.difference(dear)
     values = _cut(joint, arguments, free, late, read)
-    kept = [x for x in values if x.op is not None]
-    forward = sliced(joint.inputs[:arguments], joint.nodes, [*joint.outputs[:results], *kept])
+    saved = [x for x in values if x.op is not None]
+    forward = sliced(joint.inputs[:arguments], joint.nodes, [*joint.outputs[:results], *saved])
     return forward, _backward(joint, values, cts, joint.outputs[results:]), tuple(values)
 
 
 def between(
     joint: Graph, known: Sequence[Node], cts: Sequence[Node], outputs: Sequence[Node]
 ) -> tuple[Graph, list[Node]]:
-    """The graph from values that are known, and cotangents, to `outputs`; and which of the values it reads."""
+    """The graph from known values and cotangents to `outputs`; and which of the values it reads."""
     needed, stop = set(outputs), {*known, *cts}
     for node in reversed(joint.nodes):
         if node in needed and node not in stop:
@@ -59,7 +59,7 @@ def between(
 
 
 def _cut(joint: Graph, arguments: int, free: set[Node], late: set[Node], read: set[Node]) -> list[Node]:
-    """The values to hand over, arguments first, in the order of the graph."""
+    """The values to pass to the backward graph, arguments first, in the order of the graph."""
     early = [x for x in (*joint.inputs[:arguments], *joint.nodes) if x not in late]
     needed = _needed(early, read)
     candidates = [x for x in early if x in needed]
@@ -69,7 +69,7 @@ def _cut(joint: Graph, arguments: int, free: set[Node], late: set[Node], read: s
 
 
 def _needed(early: Sequence[Node], read: set[Node]) -> set[Node]:
-    """The early values that the backward pass reads, directly or to compute them again."""
+    """The forward values that the backward pass reads, directly or to recompute them."""
     needed = set(read)
     for node in reversed(early):
         if node in needed and _cheap(node):
@@ -84,8 +84,8 @@ def _cheap(node: Node) -> bool:
 
 
 def _minimum_cut(candidates: Sequence[Node], free: set[Node], read: set[Node]) -> set[Node]:
-    """The values of a minimum cut: value k is an edge from 2k to 2k + 1 that weighs its bytes; one that cannot be
-    computed again comes from the source."""
+    """The values of a minimum cut: value k is an edge from 2k to 2k + 1 whose weight is its bytes; a value that cannot
+    be recomputed comes from the source."""
     count = len(candidates)
     number = {x: k for k, x in enumerate(candidates)}
     source, sink = 2 * count, 2 * count + 1
@@ -103,7 +103,7 @@ def _minimum_cut(candidates: Sequence[Node], free: set[Node], read: set[Node]) -
 
 
 def _weight(node: Node, free: bool) -> int:
-    """Units of 64 bytes, at least 2; 1 for arguments and results, which are there in any case."""
+    """The weight in units of 64 bytes, at least 2; 1 for arguments and results, which exist in any case."""
     if free:
         return 1
     return min(2 + node.aval.nbytes // 64, _INFINITE - 1)

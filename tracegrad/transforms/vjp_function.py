@@ -1,9 +1,9 @@
-"""Reverse-mode derivatives of a function: `value_and_grad` and `pull_back`, inside a trace and eagerly.
+"""Reverse-mode derivatives of functions (`value_and_grad`, `pull_back`), inside a trace and eagerly.
 
-Inside a trace, `traced_vjp` runs a flat function on fresh copies of the differentiated arguments and keeps the part
-of the recorded graph that depends on them: a *pullback*. Calling it sweeps that part backwards and emits the
-cotangents into the same trace, so a derivative is more nodes of the same graph, and nesting to any order needs
-nothing more.
+Inside a trace, `traced_vjp` runs a flat function on fresh copies of the differentiated arguments and saves the part
+of the recorded graph that depends on them: a *pullback*. A call of it sweeps that part backwards and emits the
+cotangents into the same trace. A derivative is therefore more nodes of the same graph, and derivatives nest to any
+order.
 
 Outside of a trace, `tracegrad.torch.tape.backward.functional.eager_vjp` has the same meaning on the tape.
 """
@@ -48,7 +48,7 @@ __all__ = [
 
 
 class Pullback:
-    """From cotangents of outputs to cotangents of inputs."""
+    """Pullback: from cotangents of outputs to cotangents of inputs."""
 
     def __init__(self, builder: TraceBuilder, inputs: Sequence[Tracer], outputs: Sequence[Tracer]):
         self.inputs, self.outputs = list(inputs), [x.node for x in outputs]
@@ -62,18 +62,19 @@ class Pullback:
         for node, ct in zip(self.outputs, cotangents):
             if ct is not None:
                 seeds[node] = accumulate(seeds[node], ct) if node in seeds else ct
-        found = self.tape.swept(ad.reverse_sweep, self.receivers, seeds)
-        return [found[x.node] if x.node in found else zeros_like(x) for x in self.inputs]
+        result = self.tape.swept(ad.reverse_sweep, self.receivers, seeds)
+        return [result[x.node] if x.node in result else zeros_like(x) for x in self.inputs]
 
 
 def traced_vjp(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
-    """In the current trace: the flat outputs of `fn`, and the function from their cotangents to the primals'."""
+    """The VJP of `fn` in the current trace: its flat outputs, and the function from their cotangents to the primals'
+    cotangents."""
     builder, inside, outputs = recorded(fn, primals)
     return outputs, Pullback(builder, inside, outputs)
 
 
 def vjp_at(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
-    """The flat outputs of `fn`, and the function from their cotangents to the primals'."""
+    """The VJP of `fn`: its flat outputs, and the function from their cotangents to the primals' cotangents."""
     if not on_tape(primals):
         return traced_vjp(fn, primals)
     from tracegrad.torch.tape.backward.functional import eager_vjp
@@ -82,7 +83,7 @@ def vjp_at(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Callabl
 
 
 class Arguments:
-    """The leaves of the arguments `argnums` of a call, and how to call with others in their place."""
+    """The leaves of the arguments `argnums` of a call, which can be replaced."""
 
     def __init__(self, args: Sequence[Any], argnums: Sequence[int], who: Description):
         self.args, self.argnums = list(args), list(dict.fromkeys(argnums))
@@ -104,7 +105,7 @@ class Arguments:
         }
 
     def replaced(self, leaves: Sequence[Any]) -> list[Any]:
-        """All arguments, with these leaves in those of the argnums."""
+        """All arguments, with the leaves of the arguments `argnums` replaced."""
         changed = self.unflatten(leaves)
         return [changed.get(i, x) for i, x in enumerate(self.args)]
 
@@ -130,15 +131,15 @@ def _require_floating(x: Any, who: Description, argnum: int, structure: Any, lea
 def value_and_grad(
     fun: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool, holomorphic: bool = False
 ) -> Callable[..., Any]:
-    """The function `(*args, **kwargs) -> (value, gradient)`, or `((value, aux), gradient)`; of a `holomorphic` function
-    the derivative takes the place of the gradient."""
+    """The function `(*args, **kwargs) -> (value, gradient)`, or `((value, aux), gradient)`; for a `holomorphic`
+    function the derivative replaces the gradient."""
     several = argnums if isinstance(argnums, tuple) else (argnums,)
     who = describe(fun, "grad of ")
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        given, keywords = positional(fun, args, kwargs)
-        places = positions(several, len(given), who)
-        arguments = Arguments(given, places, who)
+        operands, keywords = positional(fun, args, kwargs)
+        places = positions(several, len(operands), who)
+        arguments = Arguments(operands, places, who)
         if holomorphic:
             require_complex(arguments.leaves, who, "arguments")
 
@@ -163,7 +164,7 @@ def value_and_grad(
 def pull_back(
     fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool
 ) -> tuple[Any, Callable[[Any], tuple[Any, ...]], Any]:
-    """The output of `fun`, the function from its cotangent to the tuple of the primals', and aux."""
+    """The output of `fun`, the function from its cotangent to the tuple of primal cotangents, and aux."""
     who = describe(fun, "vjp of ")
     arguments = Arguments(primals, range(len(primals)), who)
     flat = FlatCall(calling(fun), arguments, who, has_aux)
@@ -178,16 +179,17 @@ def pull_back(
 
 
 def cotangents(structure: Any, outputs: Sequence[Any], cotangent: Any, who: str) -> list[Any]:
-    """The leaves of a cotangent for outputs of these shapes and dtypes; None for those that are not floating.
+    """The leaves of a cotangent for outputs of these shapes and dtypes; None for outputs that are not floating.
 
-    `ShapeError` for another structure or shape, TypeError for what is no array, `DTypeError` for one of integers.
+    Raises `ShapeError` for another structure or shape, TypeError for a value that is no array, and `DTypeError` for
+    integers.
     """
     try:
-        given = tree.flatten_up_to(structure, cotangent, "cotangent")
+        operands = tree.flatten_up_to(structure, cotangent, "cotangent")
     except ShapeError as error:
         raise ShapeError(located(f"{who}: {error}")) from None
     names = tree.paths(structure, "cotangent")
-    return [_cotangent(*three, who) for three in zip(given, outputs, names)]
+    return [_cotangent(*three, who) for three in zip(operands, outputs, names)]
 
 
 _SORT = {"f": "floating", "c": "complex"}
@@ -210,7 +212,7 @@ def _cotangent(ct: Any, output: Any, name: str, who: str) -> Any:
 def positional(
     fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Sequence[Any], dict[str, Any]]:
-    """The arguments of a call by position, and those that can be given by keyword only."""
+    """The arguments of a call by position, and the keyword-only arguments."""
     signature = signature_of(fun) if kwargs else None
     if signature is None:
         return args, kwargs
@@ -219,7 +221,7 @@ def positional(
 
 
 def positions(argnums: Sequence[int], count: int, who: Description) -> list[int]:
-    """`argnums` counted from the front; ValueError for one that names no argument."""
+    """`argnums` counted from the front; ValueError for one without an argument."""
     for i in argnums:
         if not -count <= i < count:
             raise ValueError(located(f"{who}: argnums names argument {i}, but there are {count} positional arguments"))
@@ -230,11 +232,11 @@ def positions(argnums: Sequence[int], count: int, who: Description) -> list[int]
 
 
 class OutputError(ShapeError, TypeError):
-    """An output that is no scalar: a ShapeError, and the TypeError that JAX raises."""
+    """Error for an output that is no scalar: a ShapeError, and the TypeError that JAX raises."""
 
 
 def require_complex(values: Sequence[Any], who: Description, what: str) -> None:
-    """DTypeError for values that are not complex, of a function that is said to be holomorphic."""
+    """Raise DTypeError for real values of a function declared holomorphic."""
     for x in values:
         if is_literal(x) or x.dtype.kind != "c":
             kind = type(x).__name__ if is_literal(x) else x.dtype

@@ -1,4 +1,4 @@
-"""The vector-Jacobian product of a graph, as a graph."""
+"""Compute the vector-Jacobian product of a graph, as a graph."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["active_outputs", "joint", "vjp"]
 
 
 def joint(graph: Graph, wrt: Sequence[int], seeded: Sequence[int]) -> tuple[Graph, list[int]]:
-    """(inputs, cotangents of the outputs `seeded`) -> (outputs, cotangents of those inputs `wrt` that are not zero
-    everywhere), and the positions of these inputs."""
+    """The joint graph (inputs, cotangents of the outputs `seeded`) -> (outputs, nonzero cotangents of the inputs
+    `wrt`), and the positions of the inputs with a nonzero cotangent."""
     n = len(graph.inputs)
-    found: list[int] = []
+    results: list[int] = []
 
     def fn(*args: Any) -> list[Any]:
         outputs, entries = replay(graph, args[:n])
@@ -29,31 +29,31 @@ def joint(graph: Graph, wrt: Sequence[int], seeded: Sequence[int]) -> tuple[Grap
             k = _node(outputs[i])
             seeds[k] = accumulate(seeds[k], ct) if k in seeds else ct
         cts = ad.reverse_sweep(tape, receivers, seeds, key=_node)
-        found[:] = [i for i in wrt if _node(args[i]) in cts]
-        return [*outputs, *(cts[_node(args[i])] for i in found)]
+        results[:] = [i for i in wrt if _node(args[i]) in cts]
+        return [*outputs, *(cts[_node(args[i])] for i in results)]
 
-    return build(fn, [*graph.avals, *(graph.outputs[i].aval for i in seeded)]), found
+    return build(fn, [*graph.avals, *(graph.outputs[i].aval for i in seeded)]), results
 
 
 def vjp(graph: Graph, wrt: Sequence[int] | None = None, seeded: Sequence[int] | None = None) -> Graph:
-    """(inputs, cotangents of the `seeded` outputs) -> (outputs, cotangents of the inputs `wrt`).
+    """The VJP graph (inputs, cotangents of the `seeded` outputs) -> (outputs, cotangents of the inputs `wrt`).
 
     `wrt` and `seeded` are positions; the default is all inputs, and all outputs. A cotangent that is zero everywhere
-    comes out as `full(0)`. Only what the wanted cotangents need is emitted.
+    comes out as `full(0)`. Only nodes that the wanted cotangents depend on are emitted.
     """
     wrt = range(len(graph.inputs)) if wrt is None else wrt
-    both, found = joint(graph, wrt, range(len(graph.outputs)) if seeded is None else seeded)
+    both, result = joint(graph, wrt, range(len(graph.outputs)) if seeded is None else seeded)
 
     def fn(*args: Any) -> list[Any]:
         results = replay(both, args)[0]
-        cts = dict(zip(found, results[len(graph.outputs) :]))
+        cts = dict(zip(result, results[len(graph.outputs) :]))
         return [*results[: len(graph.outputs)], *(cts[i] if i in cts else zeros_like(args[i]) for i in wrt)]
 
     return build(fn, both.avals)
 
 
 def active_outputs(graph: Graph, inputs: Iterable[int]) -> set[int]:
-    """The positions of the outputs to which a derivative with respect to these inputs flows."""
+    """The positions of the outputs that depend differentiably on these inputs."""
     active = {graph.inputs[i] for i in inputs if graph.avals[i].is_inexact}
     for node in graph.nodes:
         if node.picks is not None:

@@ -1,7 +1,7 @@
-"""`vmap`: a function of one example becomes a function of a batch of them.
+"""Vectorize a function of one example over a batch (`vmap`).
 
-Inside a trace the function is recorded once, for one example (`trace.subtrace`), and the graph is replayed for the
-batch (`ir.batch`); what does not depend on the batch is computed once. Elsewhere it is called for each example.
+Inside a trace the function is recorded once, for one example (`trace.driver.region`), and the graph is replayed for the
+batch (`ir.batch`); values that do not depend on the batch are computed once. Elsewhere it is called for each example.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Chunks = tuple[int, Function]
 
 # -- axes --------------------------------------------------------------------------------------------------------------
 def check_axes(in_axes: Any, out_axes: Any) -> None:
-    """TypeError unless both are an int, None, or containers of such."""
+    """Raise TypeError unless each is an int, None, or a container of ints and None."""
     for name, axes in (("in_axes", in_axes), ("out_axes", out_axes)):
         wrong = [x for x in tree.leaves(axes) if type(x) is not int]
         if wrong:
@@ -47,7 +47,7 @@ def check_axes(in_axes: Any, out_axes: Any) -> None:
 
 
 def _spread(axes: Any, value: Any, what: str, path: str) -> list[Any]:
-    """The axis of each leaf of `value`, where `axes` is a prefix of its structure; ValueError if it is none."""
+    """The axis of each leaf of `value`; `axes` must be a prefix of its structure, else ValueError."""
     if axes is None or type(axes) is int:
         return [axes] * len(tree.leaves(value))
     if not tree.is_node(value) or tree.skeleton(axes) != tree.skeleton(value):
@@ -74,7 +74,7 @@ def _names(args: tuple[Any, ...], kwargs: dict[str, Any], who: Description) -> l
 
 
 class _Batch:
-    """The leaves of a call, those that are mapped with the batch along axis 0, and its size."""
+    """The leaves of a call, the mapped ones with the batch along axis 0, and the batch size."""
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Any, axis_size: Any, who: Description):
         self.given = args, kwargs
@@ -92,8 +92,8 @@ class _Batch:
         self.mapped = [to_axis(_array(self.leaves[k]), axes[k], 0) for k in self.places]
 
     def arguments(self, given: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments, with these values of the leaves that are mapped. Containers with such leaves belong to the
-        example; the others are the same for all, as they are in a loop."""
+        """The arguments, with these values of the mapped leaves. Containers with mapped leaves belong to the example;
+        the others are shared by all examples, as in a loop."""
         leaves = list(self.leaves)
         for k, x in zip(self.places, given):
             leaves[k] = x
@@ -102,7 +102,7 @@ class _Batch:
 
 
 def _with_leaves(x: Any, leaves: Iterator[Any]) -> Any:
-    """`x` with these leaves; a container in it whose leaves are its own is itself."""
+    """`x` with these leaves; a container whose leaves are unchanged is reused."""
     if not tree.is_node(x):
         return next(leaves)
     children = tree.children(x)
@@ -124,7 +124,7 @@ def _axis(axis: int, x: Any, name: str, who: Description) -> int:
 
 
 def _common(sizes: dict[str, tuple[int, int]], axis_size: Any, who: Description) -> int:
-    """The size of the batch; ValueError where the arguments do not agree, or where none is mapped."""
+    """The batch size; ValueError if the arguments do not agree, or if none is mapped."""
     if not sizes and axis_size is None:
         raise ValueError(located(f"{who}: at least one argument must have an axis in in_axes, or axis_size be given"))
     if axis_size is not None:
@@ -140,7 +140,7 @@ def _common(sizes: dict[str, tuple[int, int]], axis_size: Any, who: Description)
 
 
 def _array(x: Any) -> Any:
-    """A mapped argument as a value of the trace under way, if there is one."""
+    """A mapped argument as a value of the current trace, if there is one."""
     trace = current_trace()
     return x if isinstance(x, Carrier) or trace is None else trace.lift(np.asarray(x))
 
@@ -150,13 +150,13 @@ def batched_call(
     fun: Function, in_axes: Any, out_axes: Any, axis_size: Any, statics: Sequence[str] = (),
     chunks: Chunks | None = None,
 ) -> Function:  # fmt: skip
-    """The function `(*args, **kwargs) -> out` for batches; the keyword arguments `statics` are no arrays."""
+    """The function `(*args, **kwargs) -> out` for batches; the keyword arguments `statics` are not arrays."""
     who = describe(fun, "vmap of ")
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        given = {k: kwargs.pop(k) for k in statics if k in kwargs}
+        options = {k: kwargs.pop(k) for k in statics if k in kwargs}
         batch = _Batch(args, kwargs, in_axes, axis_size, who)
-        function = functools.partial(inlined(fun), **given) if given else inlined(fun)
+        function = functools.partial(inlined(fun), **options) if options else inlined(fun)
         updates = _Updates(batch, who)
         if current_trace() is None:
             outputs, many, structure = _one_by_one(function, batch, who)
@@ -173,12 +173,12 @@ def batched_call(
 
 
 def _of_one(out_axes: Any, result: Any) -> Any:
-    """`out_axes`, which may be a tuple of one for a result that is one array, as in PyTorch."""
+    """`out_axes`, which may be a 1-tuple for a result that is one array, as in PyTorch."""
     return out_axes[0] if type(out_axes) is tuple and len(out_axes) == 1 and not tree.is_node(result) else out_axes
 
 
 def _placed(x: Any, many: bool, axis: Any, path: str, size: int, who: Description) -> Any:
-    """An output with the batch along the axis that is wanted."""
+    """An output with the batch along the requested axis."""
     if axis is None:
         if many:
             raise ValueError(located(f"{who}: out_axes is None for {path}, which depends on arguments that are mapped"))
@@ -193,7 +193,7 @@ def _placed(x: Any, many: bool, axis: Any, path: str, size: int, who: Descriptio
 
 
 class _Updates:
-    """What a function updates in place of the arguments that are Tensors: rows of these are what it has written."""
+    """In-place updates of Tensor arguments by a function: each example writes its rows."""
 
     def __init__(self, batch: _Batch, who: Description):
         self.batch, self.who = batch, who
@@ -201,14 +201,14 @@ class _Updates:
         self.results: dict[int, int] = {}  # of the leaves of the result that are such an argument, which it is
 
     def watched(self, given: Sequence[Any]) -> list[Any]:
-        """The arguments that are Tensors, which may be updated, as they are: the arrays and their nodes."""
+        """The Tensor arguments, which may be updated, with their present arrays and nodes."""
         for x in given:
             if isinstance(x, TensorCarrier):
                 x.array.frozen = ""
         return [(x.array, x.array.node) if isinstance(x, TensorCarrier) else None for x in given]
 
     def take_updates(self, given: Sequence[Any], before: Sequence[Any], result: Any) -> list[Any]:
-        """The arguments that have been updated; `result` is what the function has returned."""
+        """The updated arguments; `result` is the result of the function."""
         tensors = [k for k, known in enumerate(before) if known is not None]
         if any(given[k].array is not before[k][0] for k in tensors):
             raise UnsupportedError(
@@ -220,13 +220,13 @@ class _Updates:
         return [given[k] for k in self.places]
 
     def write(self, rows: Sequence[Any], many: Sequence[bool]) -> None:
-        """Write the rows of what has been updated to the arguments of the call."""
+        """Write the rows of updates to the arguments of the call."""
         for k, x, each in zip(self.places, rows, many):
             value = _placed(x, each, self.batch.axes[k], "an argument", self.batch.size, self.who)
             self._argument(k).copy_(value)
 
     def stand(self, placed: list[Any], axes: Sequence[Any]) -> None:
-        """Let results that are an argument, updated, be views of that one."""
+        """Make results that are an updated argument views of it."""
         for n, k in self.results.items():
             x, axis, to = self._argument(k), self.batch.axes[k], axes[n] % len(placed[n].shape)
             placed[n] = x if axis == to else x.movedim(axis, to)
@@ -238,7 +238,7 @@ class _Updates:
 def _at_once(
     fun: Function, batch: _Batch, who: Description, chunks: Chunks | None, updates: _Updates
 ) -> tuple[list[Any], list[bool], tree.TreeDef]:
-    """The outputs in the trace under way, which of them are batches, and the structure of the result."""
+    """The outputs in the current trace, which of them are batched, and the structure of the result."""
 
     def one(*given: Any) -> Any:
         before = updates.watched(given)
@@ -249,11 +249,11 @@ def _at_once(
 
     like = [Like(Aval(x.shape[1:], x.dtype), x) for x in batch.mapped]
     examples = batch.size if chunks is None else min(chunks[0], batch.size)
-    found = closed(one, like, str(who), once=True, examples=examples)
-    flags = [True] * len(like) + [False] * len(found.captured)
+    match = closed(one, like, str(who), once=True, examples=examples)
+    flags = [True] * len(like) + [False] * len(match.captured)
 
     def rows(size: int, mapped: Sequence[Any]) -> tuple[list[Any], list[bool]]:
-        return replay_batched(found.graph, size, flags, [*mapped, *found.captured])
+        return replay_batched(match.graph, size, flags, [*mapped, *match.captured])
 
     for k in updates.places:
         batch.mapped[k] = batch.mapped[k].clone()  # what a derivative needs of it is what it was
@@ -262,10 +262,10 @@ def _at_once(
             outputs, many = rows(batch.size, batch.mapped)
         else:
             outputs, many = _in_chunks(rows, batch, *chunks)
-    shown = [weakened(x) if weak and not m else x for x, m, weak in zip(outputs, many, found.weak)]
+    shown = [weakened(x) if weak and not m else x for x, m, weak in zip(outputs, many, match.weak)]
     if not updates.places:
-        return shown, many, found.structure
-    result, updated = tree.unflatten(found.structure, range(len(shown)))
+        return shown, many, match.structure
+    result, updated = tree.unflatten(match.structure, range(len(shown)))
     count = len(shown) - len(updated)
     updates.write(shown[count:], many[count:])
     return shown[:count], many[:count], tree.structure(result)
@@ -274,26 +274,26 @@ def _at_once(
 def _in_chunks(
     rows: Callable[[int, Sequence[Any]], tuple[list[Any], list[bool]]], batch: _Batch, size: int, over: Function
 ) -> tuple[list[Any], list[bool]]:
-    """`rows` of the whole batch, by turns of `size`; those that are left over are a turn of their own."""
-    turns, left = divmod(batch.size, size)
+    """Compute `rows` for the whole batch in chunks of `size`; a remainder is a chunk of its own."""
+    iterations, left = divmod(batch.size, size)
     many: list[bool] = []
 
-    def turn(mapped: Sequence[Any]) -> list[Any]:
+    def chunk(mapped: Sequence[Any]) -> list[Any]:
         outputs, many[:] = rows(size, mapped)
         return [x for x, wanted in zip(outputs, many) if wanted]
 
-    whole = turns * size
-    stacked = over(turn, [reshape(_part(x, 0, whole), shape=(turns, size, *x.shape[1:])) for x in batch.mapped])
-    found = iter([reshape(x, shape=(whole, *x.shape[2:])) for x in stacked])
+    whole = iterations * size
+    stacked = over(chunk, [reshape(_part(x, 0, whole), shape=(iterations, size, *x.shape[1:])) for x in batch.mapped])
+    result = iter([reshape(x, shape=(whole, *x.shape[2:])) for x in stacked])
     if not left and all(many):
-        return list(found), many
+        return list(result), many
     # What does not depend on the batch is the same in any turn.
     outputs, _ = rows(
         left or size, [_part(x, whole if left else 0, batch.size if left else size) for x in batch.mapped]
     )
     for k, x in enumerate(outputs):
         if many[k]:
-            outputs[k] = concatenate(next(found), x, axis=0) if left else next(found)
+            outputs[k] = concatenate(next(result), x, axis=0) if left else next(result)
     return outputs, many
 
 
@@ -304,10 +304,10 @@ def _part(x: Any, start: int, stop: int) -> Any:
 
 
 def over_rows(fn: Function, rows: Sequence[Any], size: int, what: str) -> list[Any]:
-    """What `fn` gives for each row of the arrays `rows`, `size` each: arrays along a new axis 0, or None."""
+    """The result of `fn` for each of `size` rows of the arrays `rows`, stacked along a new axis 0, or None."""
     if current_trace() is None:
-        found = [fn(*[_row(x, i) for x in rows]) for i in range(size)]
-        return [None if each[0] is None else _joined(each) for each in zip(*found)]
+        results = [fn(*[_row(x, i) for x in rows]) for i in range(size)]
+        return [None if each[0] is None else _joined(each) for each in zip(*results)]
     region = closed(
         lambda *given: list(fn(*given)), [Like(Aval(x.shape[1:], x.dtype), x) for x in rows], what, once=True
     )
@@ -319,7 +319,7 @@ def over_rows(fn: Function, rows: Sequence[Any], size: int, what: str) -> list[A
 
 
 def _one_by_one(fun: Function, batch: _Batch, who: Description) -> tuple[list[Any], list[bool], tree.TreeDef]:
-    """As `_at_once`, by calls of the function."""
+    """As `_at_once`, by one call of the function per example."""
     rows, before = [], STATE.rows
     try:
         for i in range(batch.size):
@@ -348,13 +348,13 @@ def _row(x: Any, i: int) -> Any:
 
 
 def _example(x: Any) -> Any:
-    """An example where there is none: zeros."""
+    """An example of zeros, for an empty batch."""
     zeros = np.zeros(x.shape[1:], x.dtype)
     return x._like(zeros) if isinstance(x, TapeCarrier) else zeros[()]
 
 
 def _joined(values: Sequence[Any]) -> Any:
-    """Arrays or numbers along a new axis 0."""
+    """Stack arrays or numbers along a new axis 0."""
     if not any(isinstance(x, Carrier) for x in values):
         return np.stack([np.asarray(x) for x in values])
     like: Any = next(x for x in values if isinstance(x, Carrier))

@@ -1,15 +1,17 @@
-"""Pytrees: nested containers of leaves, taken apart into a list and a structure, and put together again.
+"""Pytrees: flatten nested containers into a list of leaves and a structure, and unflatten them.
 
-`None` is a node without children. A tuple, list or namedtuple has its items as children, a dict its values, a
-dataclass its fields (except those with `metadata={"static": True}`, which belong to the structure);
-`register_pytree_node` adds other classes. Everything else is a leaf, instances of unregistered subclasses of
-the built-in containers included. As in JAX, the children of a dict (and of a defaultdict) come in the order
-of its sorted keys, so that the leaves of dicts with the same keys can be paired; keys that cannot be compared keep the
-order of insertion, and so do those of an OrderedDict. What is put together has its keys in the order of insertion.
+`None` is a node without children. The children of a tuple, list or namedtuple are its items, of a dict its values, of a
+dataclass its fields, except fields with `metadata={"static": True}`, which belong to the structure.
+`register_pytree_node` adds other classes. All other objects are leaves, also instances of unregistered subclasses of
+the built-in containers.
 
-A structure (`TreeDef`) is hashable and compares exactly: what is static in it (dict keys and their order, static
-fields, the auxiliary data of registered classes) tells 1 from 1.0 and True, and 0.0 from -0.0. `alike` compares but
-for the order of the keys of dicts.
+As in JAX, the children of a dict (and of a defaultdict) are in the order of its sorted keys, so that leaves of dicts
+with the same keys can be paired. Keys that cannot be compared, and the keys of an OrderedDict, stay in insertion order.
+An unflattened dict has its keys in insertion order.
+
+A structure (`TreeDef`) is hashable and compares exactly: its static parts (dict keys and their order, static fields,
+the auxiliary data of registered classes) distinguish 1 from 1.0 and True, and 0.0 from -0.0. `alike` ignores the order
+of dict keys.
 """
 
 from tracegrad.tree.pytree import (

@@ -1,4 +1,4 @@
-"""Taking trees apart and putting them together."""
+"""Flatten and unflatten pytrees."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TreeDef(tuple[Any, ...]):
 
     @property
     def num_leaves(self) -> int:
-        """The number of leaves.
+        """Return the number of leaves.
 
         >>> structure({"w": [1.0, 2.0], "b": None}).num_leaves
         2
@@ -61,19 +61,19 @@ class TreeDef(tuple[Any, ...]):
 
 
 def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
-    """The leaves of `tree` in order, and its structure.
+    """Flatten `tree`: return its leaves in order, and its structure.
 
     A container that holds itself is a RecursionError; static data that is not hashable is a TypeError.
 
     >>> flatten({"w": [1.0, 2.0], "b": None})
     ([1.0, 2.0], TreeDef({'w': [*, *], 'b': None}))
     """
-    found: list[Any] = []
-    return found, TreeDef(_walk(tree, found.append))
+    results: list[Any] = []
+    return results, TreeDef(_walk(tree, results.append))
 
 
 def fix(treedef: TreeDef, places: Mapping[int, Any]) -> TreeDef:
-    """The structure in which these values stand in the place of the leaves with these numbers, and are leaves no more.
+    """Return the structure in which these values replace the leaves with these numbers, and are no leaves.
 
     >>> fix(structure([1, 2, 3]), {1: "mean"})
     TreeDef([*, 'mean', *])
@@ -91,27 +91,27 @@ def fix(treedef: TreeDef, places: Mapping[int, Any]) -> TreeDef:
 
 
 def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
-    """The tree of this structure with these leaves; ShapeError when there are too few or too many.
+    """Unflatten leaves into a tree of this structure; ShapeError for too few or too many leaves.
 
-    Dicts come back in the order in which their keys were inserted. Dataclasses come back with all their fields, without
-    a call of `reroll` or `__post_init__`; attributes that are not fields are not carried over.
+    Dicts have the order in which their keys were inserted. Dataclasses have all their fields, without a call of
+    `__init__` or `__post_init__`; attributes that are not fields are lost.
 
     >>> unflatten(structure((0, {"a": 0})), [1, 2])
     (1, {'a': 2})
     """
-    given = list(leaves)
-    supply = iter(given)
+    args = list(leaves)
+    supply = iter(args)
     try:
         tree = _build(treedef, supply.__next__)
     except StopIteration:
         tree = _LEAF
     if tree is _LEAF or next(supply, _LEAF) is not _LEAF:
-        raise ShapeError(f"the structure {treedef} has {_count(treedef)} leaves, got {len(given)}")
+        raise ShapeError(f"the structure {treedef} has {_count(treedef)} leaves, got {len(args)}")
     return tree
 
 
 def leaves(tree: Any) -> list[Any]:
-    """The leaves of `tree` in order.
+    """Return the leaves of `tree` in order.
 
     >>> leaves((1, [2, None], {"b": 4, "a": 3}))
     [1, 2, 3, 4]
@@ -120,7 +120,7 @@ def leaves(tree: Any) -> list[Any]:
 
 
 def structure(tree: Any) -> TreeDef:
-    """The structure of `tree`.
+    """Return the structure of `tree`.
 
     >>> print(structure((1, [2, None])))
     (*, [*, None])
@@ -129,7 +129,7 @@ def structure(tree: Any) -> TreeDef:
 
 
 def alike(a: TreeDef, b: TreeDef) -> bool:
-    """Whether two structures are equal but for the order of the keys of dicts: the leaves of one fit the other.
+    """Whether two structures are equal up to the order of dict keys, so that the leaves of one fit the other.
 
     >>> alike(structure({"w": 1, "b": 2}), structure({"b": 3, "w": 4}))
     True
@@ -143,41 +143,41 @@ def _unordered(spec: _Spec) -> _Spec:
 
 
 def map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
-    """The tree with `f(leaf, *others)` for each leaf of `tree`.
+    """Apply `f(leaf, *others)` to each leaf of `tree`; return the tree of results.
 
-    Each of `rest` has at least the structure of `tree`; where `tree` has a leaf, `f` gets what stands there,
-    be it a leaf or a subtree. Another structure is a ShapeError that names the path.
+    Each of `rest` has at least the structure of `tree`; at a leaf of `tree`, `f` receives the subtree or leaf there.
+    Another structure is a ShapeError that names the path.
 
     >>> map(lambda x, y: x + y, {"a": 1, "b": (2,)}, {"b": (20,), "a": 10})
     {'a': 11, 'b': (22,)}
     """
-    found, treedef = flatten(tree)
+    result, treedef = flatten(tree)
     others = [flatten_up_to(treedef, other) for other in rest]
-    return unflatten(treedef, [f(*row) for row in zip(found, *others, strict=True)])
+    return unflatten(treedef, [f(*row) for row in zip(result, *others, strict=True)])
 
 
 def flatten_up_to(treedef: TreeDef, tree: Any, root: str = "") -> list[Any]:
-    """The subtrees of `tree` that stand where the structure `treedef` has its leaves.
+    """Return the subtrees of `tree` at the leaves of the structure `treedef`.
 
     A structure that differs above the leaves is a ShapeError that names the path, starting with `root`.
 
     >>> flatten_up_to(structure((0, [0])), ("a", [("b", "c")]))
     ['a', ('b', 'c')]
     """
-    found: list[Any] = []
-    _walk_up_to(treedef, tree, root, found.append)
-    return found
+    results: list[Any] = []
+    _walk_up_to(treedef, tree, root, results.append)
+    return results
 
 
 def paths(tree: Any, root: str = "") -> list[str]:
-    """For each leaf of `tree`, or of a TreeDef, the expression that leads to it from `root`.
+    """Return, for each leaf of `tree`, or of a TreeDef, the expression that leads to it from `root`.
 
     >>> paths({"w": [1.0, 2.0], "b": None}, "params")
     ["params['w'][0]", "params['w'][1]"]
     """
-    found: list[str] = []
-    _collect_paths(tree if isinstance(tree, TreeDef) else structure(tree), root, found.append)
-    return found
+    results: list[str] = []
+    _collect_paths(tree if isinstance(tree, TreeDef) else structure(tree), root, results.append)
+    return results
 
 
 def is_node(x: Any) -> bool:
@@ -190,7 +190,7 @@ def is_node(x: Any) -> bool:
 
 
 def children(x: Any) -> list[Any]:
-    """The children of the container `x`, in order; a leaf has none.
+    """Return the children of the container `x`, in order; a leaf has none.
 
     >>> children({"w": [1, 2], "b": None})
     [None, [1, 2]]
@@ -199,7 +199,7 @@ def children(x: Any) -> list[Any]:
 
 
 def skeleton(x: Any) -> Hashable:
-    """What is static in `x` itself, its children apart: equal for containers that differ in their children only.
+    """Return the static part of `x` itself: equal for containers that differ in their children only.
 
     >>> skeleton({"a": 1, "b": 2}) == skeleton({"a": [3], "b": 4})
     True
@@ -209,7 +209,7 @@ def skeleton(x: Any) -> Hashable:
 
 
 def with_children(x: Any, children: Sequence[Any]) -> Any:
-    """The container `x` with other children, as many as it has.
+    """Copy the container `x` with other children, the same number.
 
     >>> with_children({"w": [1, 2], "b": None}, [3, 4])
     {'w': 4, 'b': 3}
@@ -256,8 +256,8 @@ def _walk_up_to(spec: _Spec, tree: Any, path: str, append: Callable[[Any], None]
     if kind is LEAF_KIND:
         append(tree)
         return
-    given, given_aux, children = _node(tree)
-    same = given is kind and (given_aux == aux or unordered(kind, given_aux) == unordered(kind, aux))
+    args, given_aux, children = _node(tree)
+    same = args is kind and (given_aux == aux or unordered(kind, given_aux) == unordered(kind, aux))
     if not same or len(children) != len(specs):
         raise ShapeError(_mismatch(spec, tree, path))
     for name, child, child_spec in zip(kind.names(aux, len(specs)), children, specs, strict=True):
@@ -275,11 +275,11 @@ def _node(tree: Any) -> tuple[Kind, Any, Children]:
 
 def _mismatch(spec: _Spec, tree: Any, path: str) -> str:
     kind, aux, children = _node(tree)
-    given = f"a leaf of type {type(tree).__name__}"
+    args = f"a leaf of type {type(tree).__name__}"
     if kind is not LEAF_KIND:
-        given = _text((kind, aux, (_LEAF,) * len(children)))
+        args = _text((kind, aux, (_LEAF,) * len(children)))
     expected = _text((spec[0], spec[1], (_LEAF,) * len(spec[2])))
-    return f"the structures differ at {path or 'the root'}: expected {expected}, got {given}"
+    return f"the structures differ at {path or 'the root'}: expected {expected}, got {args}"
 
 
 def _collect_paths(spec: _Spec, path: str, append: Callable[[str], None]) -> None:

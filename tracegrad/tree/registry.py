@@ -1,4 +1,4 @@
-"""How each class of containers is taken apart, put together, named and printed; and which classes these are."""
+"""Registry of node types: how each container class is flattened, unflattened, named and printed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Children = Sequence[Any]
 
 
 class Kind:
-    """How one class of containers is taken apart, put together and printed; compares by identity."""
+    """Node type: how one class of containers is flattened, unflattened and printed; compares by identity."""
 
     __slots__ = ("cls", "flatten", "names", "registered", "text", "unflatten")
 
@@ -52,7 +52,7 @@ class Kind:
 
 
 def _exact(value: Any) -> Any:
-    """What tells `value` from others that compare equal to it: 1, 1.0 and True; 0.0 and -0.0."""
+    """Return a key that distinguishes `value` from values that compare equal: 1, 1.0 and True; 0.0 and -0.0."""
     if type(value) is tuple:
         return tuple(map(_exact, value))
     return (type(value), repr(value)) if isinstance(value, float | complex) else type(value)
@@ -92,8 +92,8 @@ def _flatten_ordered(x: Any) -> tuple[Children, Any]:
 
 
 def _to_dict(aux: Any, children: Children) -> dict[Any, Any]:
-    found = dict(zip(aux[0], children, strict=True))
-    return found if aux[2] is None else {key: found[key] for key in aux[2]}
+    table = dict(zip(aux[0], children, strict=True))
+    return table if aux[2] is None else {key: table[key] for key in aux[2]}
 
 
 def _to_ordered(aux: Any, children: Children) -> OrderedDict[Any, Any]:
@@ -187,14 +187,14 @@ def _custom_kind(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[
 
 
 def fixed(value: Any) -> tuple[Kind, Any, tuple[Any, ...]]:
-    """The structure of a value that is part of the structure itself, and no leaf."""
+    """Return the structure of a value that is part of the structure itself, and no leaf."""
     # A slice has no hash; its parts are numbers, mostly.
     parts = (slice, value.start, value.stop, value.step) if type(value) is slice else value
     return FIXED_KIND, (parts, _exact(parts)), ()
 
 
 def fixed_value(aux: Any) -> Any:
-    """The value that is part of a structure."""
+    """Return the value that is part of a structure."""
     parts = aux[0]
     return slice(*parts[1:]) if type(parts) is tuple else parts
 
@@ -206,7 +206,7 @@ FIXED_KIND = Kind(
 
 
 def unordered(kind: Kind, aux: Any) -> Any:
-    """The static data of a node without the order of the keys of a dict."""
+    """Return the static data of a node without the order of the keys of a dict."""
     return (*aux[:2], None, *aux[3:]) if kind.unflatten in (_to_dict, _to_defaultdict) else aux
 
 
@@ -229,7 +229,7 @@ _REGISTERED: set[type] = set(KINDS)
 
 
 def kind_of(cls: type) -> Kind | None:
-    """The kind of a class, None for a leaf; the same object in all threads, for `KINDS` to know from now on."""
+    """Return the node type of a class, None for a leaf; `KINDS` caches one object for all threads."""
     kind = None
     if issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple):
         kind = _named_tuple_kind(cls)
@@ -243,12 +243,28 @@ def register_pytree_node(
     flatten: Callable[[Any], tuple[Iterable[Any], Hashable]],
     unflatten: Callable[[Any, Children], Any],
 ) -> None:
-    """Make the instances of exactly `cls` nodes.
+    """Register a class as a pytree node; instances of exactly `cls` are then nodes.
 
-    `flatten(x) -> (children, aux)` takes one apart, `unflatten(aux, children) -> x` puts one together. `aux`
-    is static: it is hashable and part of the structure. A class that is registered already is a ValueError,
-    and so are the built-in containers; namedtuples and dataclasses can be given a flattening of their own.
+    Parameters
+    ----------
+    cls : type
+        Class to register.
+    flatten : callable
+        Function `flatten(x) -> (children, aux)`; `aux` is static: hashable, and part of the structure.
+    unflatten : callable
+        Function `unflatten(aux, children) -> x`.
 
+    Raises
+    ------
+    ValueError
+        If `cls` is registered already, or is a built-in container.
+
+    Notes
+    -----
+    Namedtuples and dataclasses can be registered; the functions then replace their default flattening.
+
+    Examples
+    --------
     >>> from tracegrad.tree import leaves, structure
     >>> class Scaled:
     ...     def __init__(self, value, unit):
@@ -261,7 +277,7 @@ def register_pytree_node(
 
 
 def registered(cls: type) -> tuple[Any, ...] | None:
-    """The functions by which a class was registered, none for a leaf; None for a class that was not.
+    """Return the functions by which a class was registered, none for a leaf; None if it was not.
 
     >>> registered(Aval), registered(object)
     ((), None)
@@ -282,7 +298,7 @@ def register_leaf(cls: type) -> None:
 
 
 def treat_as(cls: type, like: type) -> None:
-    """Take instances of `cls`, which have the attributes of those of `like`, apart as these are."""
+    """Flatten instances of `cls` as instances of `like`, whose attributes they have."""
     KINDS[cls] = KINDS[like] if like in KINDS else kind_of(like)
 
 

@@ -1,1 +1,1 @@
-"""What is not about derivatives: logging, formatting, lazy imports, pickling."""
+"""Utilities independent of derivatives: logging, formatting, lazy imports, pickling."""

@@ -1,7 +1,7 @@
-"""Signals that wait: code that must not be interrupted half-way.
+"""Deferred signals: sections of code that no signal handler may interrupt.
 
-LLVM's bindings hand over memory and locks in several steps of Python; an exception of a signal handler between two of
-them would end the process, or stop other threads.
+LLVM's bindings transfer memory and locks in several Python steps. An exception of a signal handler between two of them
+would end the process, or block other threads.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _NUMBERS = sorted(map(int, signal.valid_signals()))
 
 
 class uninterrupted:
-    """A block in which Python's signal handlers are not called; when it ends, those of signals that came are.
+    """Context manager that defers Python's signal handlers to its end.
 
-    Handlers are Python's, and run in the main thread: in others, the block does nothing.
+    Python runs handlers in the main thread: in other threads, the block does nothing.
 
     >>> came = []
     >>> before = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))

@@ -1,10 +1,8 @@
-"""NumPy's floating-point traps: off for one op, and whether they are on.
+"""Floating-point error state of NumPy: switch it off for one op, and query it.
 
-Off, that is `np.errstate(all="ignore")` at a fifth of its cost.
-
-`errstate` builds its state anew and is entered through Python; an eager op of 2 microseconds cannot afford the one it
-costs. The state is a context variable, which is set and reset here directly; where NumPy keeps it elsewhere, `errstate`
-is what is used.
+Switching off is `np.errstate(all="ignore")` at a fraction of its cost. `errstate` builds its state anew and is entered
+through Python, which is too expensive for a small eager op. The state is a context variable, which is set and reset
+here directly. If NumPy stores it elsewhere, `errstate` is used.
 """
 
 from __future__ import annotations
@@ -62,9 +60,9 @@ HARMLESS = types.CellType(USUAL)
 
 
 def sprung() -> bool:
-    """Whether NumPy is asked to do more about floating-point errors than to warn.
+    """Whether NumPy is configured to do more about floating-point errors than to warn.
 
-    `traps() is not USUAL and sprung()` says the same, mostly by a comparison.
+    `traps() is not USUAL and sprung()` is equivalent, mostly by a comparison.
 
     >>> sprung()
     False
@@ -84,7 +82,7 @@ _last: tuple[Any, str] = (None, "")
 
 
 def handling() -> str:
-    """What NumPy does about floating-point errors, in words.
+    """Describe NumPy's handling of floating-point errors.
 
     >>> "'over': 'warn'" in handling()
     True
@@ -97,7 +95,7 @@ def handling() -> str:
 
 
 def noted() -> bool:
-    """Whether NumPy's state was none of those known to be harmless, but is from now on.
+    """Whether NumPy's state was none of the states known to be harmless; it is one from now on.
 
     >>> with np.errstate(over="ignore"):
     ...     noted(), noted()

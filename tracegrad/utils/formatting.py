@@ -1,4 +1,4 @@
-"""Numbers as text: seconds, bytes and other amounts, shares; and tables of them."""
+"""Number formatting: seconds, bytes, other amounts and percentages as text, and tables of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def duration(seconds: float) -> str:
 
 
 def amount(count: float, unit: str = "") -> str:
-    """A number with three digits.
+    """Format a number with three digits.
 
     >>> amount(1234567), amount(999, "B"), amount(80_000, "B")
     ('1.23 M', '999 B', '80.0 kB')
@@ -36,7 +36,7 @@ def _digits(x: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share in percent, whole from 1 on.
+    """Format a share in percent, whole from 1 on.
 
     >>> percent(0.123), percent(0.004), percent(0.0)
     ('12 %', '<1 %', '0 %')

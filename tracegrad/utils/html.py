@@ -1,7 +1,7 @@
-"""What notebooks show of Tensors, graphs, explanations and profiles: HTML of the same content as the text.
+"""HTML for notebooks: Tensors, graphs, explanations and profiles, with the same content as their text.
 
-A piece stands by itself: all text is escaped, there are no ids and no scripts, and one style sheet, which takes its
-colours from the page around it, so that it can be read on light pages and on dark ones. Long parts are folded.
+A fragment is self-contained: all text is escaped, there are no ids and no scripts, and one style sheet takes its
+colours from the page, so that fragments are readable on light and dark pages. Long parts are folded.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _STYLE = (
 
 
 def piece(title: str, said: str, parts: Iterable[str]) -> str:
-    """What a notebook shows of one thing: what it is, what is said of that beside it, and its parts."""
+    """Return the HTML of one object: its title, the text next to it, and its parts."""
     beside = f' <span class="pale">{escaped(said)}</span>' if said else ""
     head = f'<div><span class="head">{escaped(title)}</span>{beside}</div>'
     return f'<div class="tracegrad-html"><style>{_STYLE}</style>{head}{"".join(parts)}</div>'
 
 
 def note(text: str) -> str:
-    """A line of text."""
+    """Return the HTML of a line of text."""
     return f"<div>{escaped(text)}</div>"
 
 
 def fold(title: str, body: str, shown: bool = False) -> str:
-    """A part behind its title, open if it is `shown`.
+    """Return a folded part with a title, open if it is `shown`.
 
     >>> fold("a < b", "<b>c</b>")
     '<details><summary>a &lt; b</summary><b>c</b></details>'
@@ -55,15 +55,17 @@ def fold(title: str, body: str, shown: bool = False) -> str:
 
 
 def block(title: str, lines: Sequence[str], shown: bool | None = None) -> str:
-    """Lines of text behind a title that counts them; what is short is open, unless `shown` says."""
+    """Return lines of text under a title that counts them; short text is open, unless `shown` decides."""
     if not lines:
         return f'<div class="pale">{escaped(title)}: none</div>'
     return fold(title, code(lines), len(lines) <= OPEN if shown is None else shown)
 
 
 def code(lines: Sequence[str]) -> str:
-    """Lines in letters of one width. What a line ending in `{` opens is folded where it is nested; what stands behind
-    `#` is paler."""
+    """Return lines in monospace; a nested block that a line ending in `{` opens is folded.
+
+    Text after `#` is paler.
+    """
     out, depth = ['<div class="code">'], 0
     for k, line in enumerate(lines):
         if line.endswith("{") and line[:1] == " ":
@@ -79,12 +81,12 @@ def code(lines: Sequence[str]) -> str:
 
 def _coloured(line: str) -> str:
     text, mark, rest = line.partition("  # ")
-    found = re.sub(r"(?<== )\w+(?=\()", r"<b>\g<0></b>", escaped(text))
-    return found + (f'<span class="pale">{escaped(mark + rest)}</span>' if mark else "")
+    result = re.sub(r"(?<== )\w+(?=\()", r"<b>\g<0></b>", escaped(text))
+    return result + (f'<span class="pale">{escaped(mark + rest)}</span>' if mark else "")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of text."""
+    """Return the HTML of a table of text."""
     titles = "".join(f"<th>{escaped(x)}</th>" for x in head)
     body = "".join(f"<tr>{''.join(f'<td>{escaped(x)}</td>' for x in row)}</tr>" for row in rows)
     return f"<table><tr>{titles}</tr>{body}</table>"

@@ -1,9 +1,8 @@
-"""Records: dataclasses whose methods are written when they are first called.
+"""Lazy dataclasses: dataclasses whose methods are compiled at their first call.
 
-The standard library compiles up to six methods when it makes a dataclass, most of which a process never calls: half a
-millisecond for each class, which the import would pay. A record is a dataclass to all who ask (`fields`, `replace`,
-`is_dataclass`), and its methods are those that the standard library would have written; the first records of a class
-are made without an `reroll`.
+The standard library compiles up to six methods for each dataclass at import, and a process never calls most of them. A
+record is a dataclass for all readers (`fields`, `replace`, `is_dataclass`), with the methods that the standard library
+would have written.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _fields: Callable[[Any], tuple[dataclasses.Field[Any], ...]] = functools.cache(d
 
 @dataclass_transform(field_specifiers=(dataclasses.field,))
 def record(*, frozen: bool = False, slots: bool = False, eq: bool = True) -> Callable[[type[T]], type[T]]:
-    """A decorator that makes a dataclass of a class, with the options of `dataclasses.dataclass`.
+    """Decorator that makes a dataclass of a class, with the options of `dataclasses.dataclass`.
 
     >>> @record(frozen=True)
     ... class Pair:
@@ -38,7 +37,7 @@ def record(*, frozen: bool = False, slots: bool = False, eq: bool = True) -> Cal
     def decorate(cls: type[T]) -> type[T]:
         if cls.__doc__ is None:  # for which the standard library looks into the signature: 4 milliseconds at first
             cls.__doc__ = f"{cls.__name__}({', '.join(cls.__annotations__)})"
-        made: Any = dataclasses.dataclass(cls, init=False, repr=False, eq=False, slots=slots)
+        result: Any = dataclasses.dataclass(cls, init=False, repr=False, eq=False, slots=slots)
         methods: dict[str, Any] = {"__init__": _init, "__repr__": _repr}
         if eq:
             methods |= {"__eq__": _eq, "__hash__": _hash if frozen else None}
@@ -46,18 +45,18 @@ def record(*, frozen: bool = False, slots: bool = False, eq: bool = True) -> Cal
             methods |= {"__setattr__": _no_setattr, "__delattr__": _no_delattr}
         if frozen and slots:
             methods |= {"__getstate__": _getstate, "__setstate__": _setstate}
-        own = vars(made)
+        own = vars(result)
         for name, method in methods.items():
             if name not in own or (name == "__hash__" and own[name] is None):
-                setattr(made, name, method)
-        return made  # type: ignore[no-any-return]
+                setattr(result, name, method)
+        return result  # type: ignore[no-any-return]
 
     return decorate
 
 
 # -- methods that are written later ------------------------------------------------------------------------------------
 def _later(name: str, parameters: str, lines: Callable[[type, dict[str, Any]], Iterable[str]]) -> Callable[..., Any]:
-    """The method of this name that, called first, puts one with these lines in its place, and calls that."""
+    """Return a method that, at its first call, replaces itself by one with these lines."""
 
     def first(self: Any, *args: Any, **kwargs: Any) -> Any:
         owner: Any = None
@@ -68,24 +67,24 @@ def _later(name: str, parameters: str, lines: Callable[[type, dict[str, Any]], I
             return None
         space: dict[str, Any] = {"LATER": _LATER, "set": object.__setattr__}
         body = list(lines(owner, space))
-        given = _parameters(owner, space) if name == "__init__" else parameters
-        exec(compile("\n ".join([f"def {name}({given}):", *body]), MADE, "exec"), space)
-        made = space[name]
-        made.__qualname__ = f"{owner.__qualname__}.{name}"
-        setattr(owner, name, made)
-        return made(self, *args, **kwargs)
+        inputs = _parameters(owner, space) if name == "__init__" else parameters
+        exec(compile("\n ".join([f"def {name}({inputs}):", *body]), MADE, "exec"), space)
+        result = space[name]
+        result.__qualname__ = f"{owner.__qualname__}.{name}"
+        setattr(owner, name, result)
+        return result(self, *args, **kwargs)
 
     first.__name__ = name
     return first
 
 
-# So many records of a class are made before an `reroll` is written for it, which takes as long as dozens of them.
+# So many records of a class are made before an `__init__` is written for it, which takes as long as dozens of them.
 _FEW = 8
 _made: dict[type, int] = {}
 
 
 def _filled(cls: Any, x: Any, args: tuple[Any, ...], given: dict[str, Any]) -> bool:
-    """Make one of the first records of a class, if there is no more to do than to assign what is given."""
+    """Initialize one of the first records of a class, if this only needs assignments; return whether it did."""
     count, plain = _made.get(cls, 0), _plain(cls)
     if count == _FEW or plain is None:
         return False
@@ -102,8 +101,7 @@ def _filled(cls: Any, x: Any, args: tuple[Any, ...], given: dict[str, Any]) -> b
 
 @functools.cache
 def _plain(cls: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """The names of the fields of a class, in order, and their defaults; None if there is more to do than to assign what
-    is given by place or by name."""
+    """Return the field names of a class, in order, and their defaults; None unless assignments are enough."""
     fields = _fields(cls)
     if hasattr(cls, "__post_init__") or not all(x.init and not x.kw_only for x in fields):
         return None
@@ -111,8 +109,8 @@ def _plain(cls: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
 
 
 def _parameters(cls: Any, space: dict[str, Any]) -> str:
-    """The parameters of `reroll`, whose defaults are put into `space`."""
-    found, keywords = ["self"], list[str]()
+    """Return the parameters of `__init__`, whose defaults are put into `space`."""
+    result, keywords = ["self"], list[str]()
     for field in _fields(cls):
         if not field.init:
             continue
@@ -122,12 +120,12 @@ def _parameters(cls: Any, space: dict[str, Any]) -> str:
             text = f"{text}=default_{text}"
         elif field.default_factory is not dataclasses.MISSING:
             text = f"{text}=LATER"
-        (keywords if field.kw_only else found).append(text)
-    return ", ".join([*found, *(["*", *keywords] if keywords else [])])
+        (keywords if field.kw_only else result).append(text)
+    return ", ".join([*result, *(["*", *keywords] if keywords else [])])
 
 
 def _assignments(cls: Any, space: dict[str, Any]) -> list[str]:
-    """The lines of `reroll`."""
+    """Return the lines of `__init__`."""
     frozen = cls.__setattr__ is _no_setattr
     lines = []
     for field in _fields(cls):
@@ -151,7 +149,7 @@ def _assignments(cls: Any, space: dict[str, Any]) -> list[str]:
 
 
 def _compared(cls: Any, of: str, hashed: bool = False) -> str:
-    """The tuple of the fields of the object `of` that are compared, or `hashed`."""
+    """Return the tuple of the fields of the object `of` that are compared, or `hashed`."""
     fields = _fields(cls)
     names = [f.name for f in fields if (f.compare if not hashed or f.hash is None else f.hash)]
     return f"({''.join(f'{of}.{name}, ' for name in names)})"

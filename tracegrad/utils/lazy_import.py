@@ -1,7 +1,7 @@
-"""Names of a package that are imported when they are first asked for, and modules that have a second name.
+"""Lazy imports: names of a package that are imported at their first use, and second names of modules.
 
-`import tracegrad` is paid by each process, so it imports what a gradient of a NumPy function needs, and no more. All
-other names of the package are found by the `__getattr__` that `names` makes (PEP 562).
+Every process pays for `import tracegrad`, so it imports no more than a gradient of a NumPy function needs. The
+`__getattr__` that `names` makes finds all other names of the package (PEP 562).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ __all__ = ["mirrored", "names", "second_name"]
 def names(
     namespace: dict[str, Any], modules: Mapping[str, str], members: Mapping[str, str], others: str
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of the package with this namespace.
+    """Make `__getattr__` and `__dir__` of the package with this namespace.
 
-    `modules` tells which module a name stands for: `import` finds it by this name too, and what is inside of it.
-    `members` tells which module has the name. All others are those in `NAMES` of the module `others`. The package's
-    `__all__` becomes the names that it lists now, and those of `others`.
+    `modules` maps names to modules, which `import` finds by these names too, with their contents. `members` maps names
+    to the modules that define them. All other names are in `NAMES` of the module `others`. The package's `__all__`
+    becomes its present names, and those of `others`.
     """
     package, own = namespace["__name__"], namespace.pop("__all__")
     here = {f"{package}.{name}": real for name, real in modules.items()}
@@ -54,8 +54,11 @@ def names(
 def mirrored(
     namespace: dict[str, Any], real: str, attribute: str = ""
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a module with this namespace that has the names of the module `real` too, or of an
-    attribute of that, which is imported when the first of them is asked for; what it defines itself comes first."""
+    """Make `__getattr__` and `__dir__` of a module that mirrors the names of the module `real`.
+
+    `real` may also be an attribute of a module. It is imported at the first use; the module's own definitions come
+    first.
+    """
     package = namespace["__name__"]
 
     def mirror() -> Any:
@@ -79,7 +82,7 @@ def mirrored(
 
 
 def second_name(name: str, real: str) -> None:
-    """Let the package `real` be found by another name; RuntimeError if another one has been imported by that name."""
+    """Give the package `real` a second import name; RuntimeError if another module has that name."""
     there = sys.modules.get(name)
     if there is not None and there is not sys.modules.get(real):
         raise RuntimeError(f"{name} is imported already, from {getattr(there, '__file__', None) or 'no file'}")
@@ -101,7 +104,7 @@ def _similar(name: str, public: Callable[[], list[str]]) -> str:
 
 
 class _Elsewhere(MetaPathFinder, Loader):
-    """Imports the modules `real` names, and what is inside of them, by other names: the same modules, not copies."""
+    """Importer of the modules in `real`, and of their contents, by second names: the same modules, not copies."""
 
     def __init__(self, real: dict[str, str]):
         self.real = real
@@ -115,9 +118,9 @@ class _Elsewhere(MetaPathFinder, Loader):
         real = self.real[name] + spec.name[len(name) :]
         module = import_module(real)
         # Found here, what is inside is not bound in the package again, where its name may mean a function.
-        for inside, found in list(sys.modules.items()):
+        for inside, result in list(sys.modules.items()):
             if inside.startswith(f"{real}."):
-                sys.modules.setdefault(spec.name + inside[len(real) :], found)
+                sys.modules.setdefault(spec.name + inside[len(real) :], result)
         spec.loader_state = module.__spec__
         return module
 

@@ -1,8 +1,8 @@
-"""The log: one line for each thing that costs time or comes as a surprise, by topic.
+"""Logging by topic: one line for each event that is expensive or surprising.
 
-The topics are those of `tracegrad.settings`: compile, cache, retrace, loops. Each is a logger of the standard
-library, `tracegrad.<topic>`, at level INFO. What `TRACEGRAD_LOG` (or `settings.log`) names goes to stderr, and
-only there; the others go where the program's own configuration of `logging` sends them, by default nowhere.
+The topics are compile, cache, retrace and loops. Each is a logger of the standard library, `tracegrad.<topic>`, at
+level INFO. Topics in `TRACEGRAD_LOG` (or `settings.log`) go to stderr, and only there; the others go where the
+program's own configuration of `logging` sends them, by default nowhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LOGGERS = {topic: logging.getLogger(f"tracegrad.{topic}") for topic in TOPICS}
 
 
 class _StderrHandler(logging.StreamHandler[TextIO]):
-    """Writes to what `sys.stderr` is at the moment, not to what it was at the time of configuration."""
+    """Handler that writes to the current `sys.stderr`, not to the one at configuration time."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -49,7 +49,7 @@ def _attach(topics: frozenset[str]) -> None:
 
 
 def enabled(topic: str) -> bool:
-    """Whether anything listens to `topic`; ask before work that is done for the message only.
+    """Whether `topic` has a listener; check it before work for the message alone.
 
     >>> with settings.override(log="compile"):
     ...     enabled("compile"), enabled("cache")

@@ -1,7 +1,7 @@
-"""How functions that tracegrad has made are pickled: by reference where they can be imported, as Python's own.
+"""Pickling of functions made by tracegrad: by reference if they can be imported, as Python does.
 
-Others are made again, of the function that they were made of, which pickles as it does: one that can be imported by
-reference, others by cloudpickle, with what they captured.
+Other functions are pickled as their transform and the function that it was applied to. That function is pickled by
+reference, or by cloudpickle together with its captured variables.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ Recipe = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 
 
 def reference(x: Any) -> str | None:
-    """The name in its module by which another process finds it; None where there is none."""
+    """Return the name in its module by which another process finds it; None if there is none."""
     module, name = getattr(x, "__module__", None), getattr(x, "__qualname__", None)
     if module is None or name is None or (module == "__main__" and _by_value()):
         return None
-    found: Any = sys.modules.get(module)
+    result: Any = sys.modules.get(module)
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return name if found is x else None
+        result = getattr(result, part, None)
+    return name if result is x else None
 
 
 def _by_value() -> bool:
-    """Whether cloudpickle asks, or a copy of it: it sends what `__main__` has along, which no other process has."""
+    """Whether cloudpickle (or a copy of it) pickles: it sends the contents of `__main__` by value."""
     frame: Any = sys._getframe(1)
     while frame is not None:
         if "cloudpickle" in frame.f_globals.get("__name__", ""):
@@ -40,15 +40,15 @@ def _by_value() -> bool:
 
 
 def reduced(x: Any, fun: Any, recipe: Recipe) -> str | tuple[Any, ...]:
-    """What `__reduce_ex__` of `x`, made of `fun` by this recipe, returns."""
+    """Return the `__reduce_ex__` value of `x`, made of `fun` by this recipe."""
     return reference(x) or (made_again, (recipe[0], fun, recipe[1], dict(recipe[2])))
 
 
 def made_again(make: Callable[..., Any], fun: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
-    """What a recipe makes of a function."""
+    """Apply a recipe to a function."""
     return make(fun, *args, **keywords)
 
 
 def bound_method(instance: Any, name: str) -> Any:
-    """The method of an instance, which it keeps alive: a traced method itself does not."""
+    """Bind a method to an instance, which the result keeps alive: a traced method itself does not."""
     return types.MethodType(inspect.getattr_static(type(instance), name), instance)

@@ -1,7 +1,7 @@
-"""What all pictures are made of: the document around an SVG, its style sheet, numbers and texts in it.
+"""SVG utilities of all pictures: the document around a picture, its style sheet, numbers and texts.
 
-There are no ids, so that several pictures may stand on one page; every colour is a class of the one style sheet, which
-knows light and dark pages.
+There are no ids, so that several pictures may be on one page. Every colour is a class of the one style sheet, which
+supports light and dark pages.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DARK = {
 
 
 def document(title: str, width: float, height: float, body: Iterable[str]) -> str:
-    """The text of an SVG with these elements."""
+    """Return the text of an SVG with these elements."""
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="tracegrad-picture" role="img" '
         f'width="{number(width)}" height="{number(height)}" viewBox="0 0 {number(width)} {number(height)}">'
@@ -43,11 +43,11 @@ def document(title: str, width: float, height: float, body: Iterable[str]) -> st
 
 def _style() -> str:
     def rules(colours: dict[str, tuple[str, str]]) -> str:
-        made = []
+        results = []
         for name, (fill, stroke) in colours.items():
             line = f";stroke:{stroke}" if stroke else ""
-            made.append(f".tracegrad-picture .{name}{{fill:{fill}{line}}}")
-        return "".join(made)
+            results.append(f".tracegrad-picture .{name}{{fill:{fill}{line}}}")
+        return "".join(results)
 
     fonts = (
         ".tracegrad-picture text{font-family:ui-monospace,'SF Mono',Menlo,Consolas,'DejaVu Sans Mono',monospace;"
@@ -61,7 +61,7 @@ def _style() -> str:
 
 
 def rectangle(cls: str, x: float, y: float, width: float, height: float, radius: float) -> str:
-    """A box of a class, with round corners."""
+    """Return the SVG of a box of a class, with round corners."""
     box = f'x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}"'
     return f'<rect class="{cls}" {box} rx="{number(radius)}"/>'
 
@@ -72,7 +72,7 @@ def words(text: str, x: float, y: float, cls: str, anchor: str = "start") -> str
 
 
 def number(x: float) -> str:
-    """A coordinate, to a tenth."""
+    """Format a coordinate, to a tenth."""
     text = f"{x:.1f}".removesuffix(".0")
     return "0" if text == "-0" else text
 

@@ -1,6 +1,6 @@
-"""Pictures of graphs: what was computed, and how its derivative will be taken.
+"""Visualization of graphs: pictures of a computation, and of its backward pass.
 
-A picture is an SVG, laid out and written here: nothing has to be installed to see it.
+A picture is an SVG, laid out and written here: no other package is necessary to see it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DERIVED = ("grad(", "value_and_grad(", "vjp(")
 
 
 class Picture:
-    """A picture: `svg` is its text, `width` and `height` are in pixels. A notebook shows it by itself."""
+    """SVG picture: `svg` is its text, `width` and `height` are in pixels; notebooks display it."""
 
     def __init__(self, diagram: Diagram, direction: str):
         self.title = diagram.title
@@ -35,7 +35,7 @@ class Picture:
         return self.svg
 
     def save(self, path: str | Path) -> None:
-        """Write the SVG to a file, whose name ends in `.svg` (ValueError otherwise)."""
+        """Write the SVG to a file whose name ends in `.svg`; ValueError otherwise."""
         path = Path(path)
         if path.suffix.lower() != ".svg":
             raise ValueError(located(f"a picture is an SVG: save it as {path.stem}.svg, not as {path.name}"))
@@ -57,18 +57,45 @@ def visualize(
     fused: bool = False,
     **kwargs: Any,
 ) -> Picture:
-    """Draw the graph of `x`: of a Tensor (or of several, in a tuple, list or dict), or of a function called on `args`.
+    """Draw the graph of a Tensor, of several Tensors in a tuple, list or dict, or of a function called on `args`.
 
-    Of Tensors, the picture shows what they were computed from, and the nodes of the backward pass with the values that
-    these have saved. Of a traced function of arrays it shows the graph that the compiler starts from. Tensors have the
-    names that the caller's variables give them, or those in `names`.
+    Parameters
+    ----------
+    x : Tensor, container of Tensors, or callable
+        Object to draw.
+    *args, **kwargs
+        Arguments of the function.
+    names : mapping of str to Tensor, optional
+        Names of Tensors; default: the names of the caller's variables.
+    forward : bool
+        Whether to draw the forward graph; without it only the backward graph is drawn.
+    saved : bool
+        Whether to draw saved values.
+    direction : {"down", "right"}
+        Direction of the levels.
+    title : str
+        Title of the picture.
+    max_nodes : int
+        Largest number of boxes.
+    fused : bool
+        Whether to draw the graph of a function after the passes, with one colour for each kernel. The legend names the
+        steps of `explain`; a loop is one box, and its body a panel next to it.
 
-    With `fused` it is the graph of a function after the passes, in which what one kernel computes has one colour; the
-    legend says which steps of `explain` these are. A loop is one box, and its body a panel beside it.
+    Returns
+    -------
+    Picture
+        For Tensors: the operations they were computed from, and the backward nodes with their saved values. For a
+        traced function of arrays: the graph that the compiler starts from.
 
-    Without `forward` only the backward graph is drawn, without `saved` no saved values. Levels go "down" or to the
-    "right". ValueError for more than `max_nodes` boxes; TypeError for what is neither a Tensor nor a function.
+    Raises
+    ------
+    ValueError
+        If there are more than `max_nodes` boxes, or the direction is unknown.
+    TypeError
+        If `x` is neither a Tensor nor a function.
 
+    Examples
+    --------
     >>> from tracegrad import tensor
     >>> w = tensor([1.0, 2.0], requires_grad=True)
     >>> picture = visualize((w * w).sum())
@@ -104,10 +131,10 @@ def _of_function(
     function: Callable[..., Any], args: Any, kwargs: Any, known: list[tuple[str, Any]], forward: bool, saved: bool,
     title: str, most: int,
 ) -> Diagram:  # fmt: skip
-    """The diagram of a call: of the tape of its result, if that is on one, else of the graph of the function."""
+    """Make the diagram of a call: the tape of its result if there is one, else the graph of the function."""
     name: str = getattr(function, "name", "") or getattr(function, "__name__", type(function).__name__)
-    given = _arguments(function, args, kwargs)
-    tensors = [pair for key, value in given.items() for pair in tensors_in(value, key)]
+    inputs = _arguments(function, args, kwargs)
+    tensors = [pair for key, value in inputs.items() for pair in tensors_in(value, key)]
     known += _read_by(inspect.unwrap(function))
     if tensors or not isinstance(function, Traced):
         roots = [(n, t) for n, t in tensors_in(function(*args, **kwargs)) if t.requires_grad]
@@ -115,27 +142,27 @@ def _of_function(
             names = Names([*known, *tensors])
             return tape_diagram(roots, names, title=title or name, forward=forward, saved=saved, most=most)
     traced = function if isinstance(function, Traced) else Traced(function)
-    leaves = [path for key, value in given.items() for path in tree.paths(tree.structure(value), key)]
+    leaves = [path for key, value in inputs.items() for path in tree.paths(tree.structure(value), key)]
     derived = name.startswith(_DERIVED)
     return graph_diagram(traced.graph(*args, **kwargs), leaves, title=title or name, derived=derived, most=most)
 
 
 def _of_program(function: Callable[..., Any], args: Any, kwargs: Any, title: str, most: int) -> Diagram:
-    """The diagram of what the compiler makes of a call; UnsupportedError where it makes no program."""
+    """Make the diagram of the compiled program of a call; UnsupportedError if there is no program."""
     traced = function if isinstance(function, Traced) else Traced(function)
     call = traced.binder.take_apart_fitting(args, kwargs)
     path, *_ = traced.find_in_full(call)
-    made = getattr(getattr(path.program, "report", None), "plan", None)
-    if made is None:
+    result = getattr(getattr(path.program, "report", None), "plan", None)
+    if result is None:
         raise UnsupportedError(located(f"{traced.name}: no program computes this call; `explain` tells why"))
     names = path.trace.input_names(traced.binder.leaf_names(call))
-    graph, groups = made.graph.named(names), fusion_groups(made)
+    graph, groups = result.graph.named(names), fusion_groups(result)
     own = names[: len(call.leaves)]
     return graph_diagram(graph, own, title=title or traced.name, derived=False, most=most, groups=groups)
 
 
 def _read_by(function: Any) -> list[tuple[str, Any]]:
-    """The Tensors that a function reads from outside, by their names."""
+    """Return the Tensors that a function reads from outside, by their names."""
     if not inspect.isfunction(function):
         return []
     read = inspect.getclosurevars(function)
@@ -144,7 +171,7 @@ def _read_by(function: Any) -> list[tuple[str, Any]]:
 
 
 def _arguments(function: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
-    """The arguments by the names of the parameters."""
+    """Return the arguments by the names of the parameters."""
     try:
         return dict(inspect.signature(function).bind(*args, **kwargs).arguments)
     except (TypeError, ValueError):

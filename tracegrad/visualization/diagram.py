@@ -1,7 +1,8 @@
-"""What is drawn: a `Diagram` of places, edges between them, and panels that show a box at some of the places.
+"""Diagram data model: positions, edges between them, and panels that show a box at some positions.
 
-The forward and the backward panel of a tape share places and edges: an operation and its backward node have the same
-place, a leaf and the node that accumulates its gradient too, and each edge runs down in the one and up in the other.
+The forward and the backward panel of a tape share positions and edges. An operation and its backward node have the same
+position, and so have a leaf and the node that accumulates its gradient. Each edge goes down in one panel and up in the
+other.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MOST_LETTERS = 30
 
 @record(frozen=True, slots=True)
 class Line:
-    """A line of a box: what it is about (printed paler), and what is said of that."""
+    """Line of a box: its topic (printed paler), and its text."""
 
     key: str
     text: str = ""
@@ -64,7 +65,7 @@ class Diagram:
 
 # -- text ------------------------------------------------------------------------------------------------------------
 def shortened(text: str, most: int = MOST_LETTERS) -> str:
-    """`text` in one line of at most `most` letters; what is left out is in the middle.
+    """Shorten `text` to one line of at most `most` characters, by omitting the middle.
 
     >>> shortened("BinaryCrossEntropyWithLogitsBackward0", 20)
     'BinaryCros…Backward0'
@@ -90,7 +91,7 @@ def shape_text(shape: Sequence[int], dtype: Any) -> str:
 
 
 def array_of(x: Any) -> np.ndarray[Any, Any] | None:
-    """The elements of an array or a Tensor, if it can be asked for them."""
+    """Return the elements of an array or a Tensor, if they are available."""
     array = getattr(x, "array", x)
     if isinstance(array, np.ndarray | np.generic):
         return np.asarray(array)
@@ -98,7 +99,7 @@ def array_of(x: Any) -> np.ndarray[Any, Any] | None:
 
 
 def value_text(x: Any) -> str:
-    """An array or Tensor in a few letters: its value if it has one element and no axes, else shape and dtype."""
+    """Describe an array or Tensor briefly: its value if it is one number without axes, else shape and dtype."""
     array = array_of(x)
     if array is None:
         return shape_text(x.shape, x.dtype)
@@ -106,7 +107,7 @@ def value_text(x: Any) -> str:
 
 
 def number_text(x: Any) -> str:
-    """A number in at most about ten letters.
+    """Format a number in at most about ten characters.
 
     >>> number_text(np.float64(1 / 3)), number_text(2), number_text(3.0)
     ('0.3333', '2', '3.0')

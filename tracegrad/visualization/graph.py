@@ -1,4 +1,4 @@
-"""The diagram of a graph of the IR: one panel, an input or an op to a box, with its parameters and its aval."""
+"""Diagram of an IR graph: one panel, a box for each input or op, with its parameters and its aval."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ LEGEND = {
 def graph_diagram(
     graph: Graph, names: Sequence[str], *, title: str, derived: bool, most: int, groups: Sequence[Group] = ()
 ) -> Diagram:
-    """The diagram of `graph`; `names` are those of its first inputs. Each region has a panel of its own; the nodes of
-    each of the `groups` have a colour.
+    """Make the diagram of `graph`; `names` are the names of its first inputs.
 
-    Where it is a derivative, what depends on the cotangent of the result, the number 1, belongs to the backward pass.
+    Each region has its own panel; the nodes of each of the `groups` have a colour. In a derivative, nodes that depend
+    on the cotangent of the result, the number 1, belong to the backward pass.
     """
     drawing = _Drawing({node: k for k, (_, nodes) in reversed(list(enumerate(groups))) for node in nodes})
     drawing.add("graph", graph, names, _backward(graph) if derived else set())
@@ -48,11 +48,11 @@ def graph_diagram(
 Group = tuple[str, Sequence[Node]]  # what a step of a program is called, and the nodes that it computes
 
 
-def fusion_groups(made: Any) -> list[Group]:
-    """The steps of a plan with the nodes that each computes; one that several compute anew is of the first."""
-    found: list[Group] = []
-    stored = {root for step in made.schedule.steps for root in step.roots}
-    for i, step in enumerate(made.schedule.steps):
+def fusion_groups(result: Any) -> list[Group]:
+    """Return the steps of a plan with their nodes; a node that several compute belongs to the first."""
+    results: list[Group] = []
+    stored = {root for step in result.schedule.steps for root in step.roots}
+    for i, step in enumerate(result.schedule.steps):
         nodes, stack = list(step.roots), [x for root in step.roots for x in root.operands]
         while stack:
             x = stack.pop()
@@ -60,8 +60,8 @@ def fusion_groups(made: Any) -> list[Group]:
                 nodes.append(x)
                 stack += x.operands
         names = ", ".join(dict.fromkeys(x.name for x in reversed(nodes) if x.picks is None))
-        found.append((f"{i}: {'loop' if step.kind == 'nested' else step.kind}: {names}", nodes))
-    return found
+        results.append((f"{i}: {'loop' if step.kind == 'nested' else step.kind}: {names}", nodes))
+    return results
 
 
 class _Drawing:
@@ -75,7 +75,7 @@ class _Drawing:
         self.several: set[int] = set()
 
     def add(self, title: str, graph: Graph, names: Sequence[str], later: set[Node]) -> None:
-        """A panel for `graph`, and those of its regions."""
+        """Add a panel for `graph`, and panels for its regions."""
         first = self.count
         values = [*graph.inputs, *(x for x in graph.nodes if x.picks is None)]
         place = {value: first + i for i, value in enumerate(values)}

@@ -1,10 +1,10 @@
-"""Where things go: the layered layout of a directed graph without cycles, after Sugiyama, Tagawa and Toda (1981).
+"""Layered graph layout of a directed acyclic graph, after Sugiyama, Tagawa and Toda (1981).
 
-The four classic steps: boxes get a *level* (every edge goes down at least one); each level gets an *order* with few
-crossings, by barycentres and swaps of neighbours; boxes get a place *across* their level, as straight below and above
-what they are joined to as the order allows; edges are *routed* between the boxes. Edges that leave the same output of
-a box run as one line as long as they can; where it passes a level it is a *bend*, which takes room as a box does, so
-that no line runs through a box.
+The four classic steps: boxes get a *level* (every edge goes down at least one level); each level gets an *order* with
+few crossings, by barycentres and swaps of neighbours; boxes get a position *across* their level, as straight below and
+above their neighbours as the order allows; edges are *routed* between the boxes. Edges from the same output of a box
+share one line as long as possible. Where the line passes a level it is a *bend*, which takes room as a box does, so
+that no line crosses a box.
 
 Coordinates are (across, along): levels follow each other along. The layout depends on the input only.
 """
@@ -50,11 +50,11 @@ class Levels:
 
 @record(slots=True)
 class Placed:
-    """The layout: the centre of each box, the points of each edge and the room that all of it takes.
+    """Layout: the centre of each box, the points of each edge, and the size of the picture.
 
-    A route is a list of stretches ((across, along), (across, along)) that run along, from the tail to the head; what
-    joins two stretches is for the renderer to draw. `whole` says whether a route starts at its tail, or branches off
-    a line that another edge has drawn.
+    A route is a list of segments ((across, along), (across, along)) that run along, from the tail to the head; the
+    renderer joins the segments. `whole` says whether a route starts at its tail, or branches off the line of another
+    edge.
     """
 
     centres: dict[int, Point]
@@ -67,7 +67,7 @@ class Placed:
 
 # -- levels ----------------------------------------------------------------------------------------------------------
 def assign_levels(sizes: Sequence[Size], edges: Sequence[Edge], widest: float) -> list[int]:
-    """The level of each box, 0 on top: as low as its edges allow, and higher where a level would be too wide."""
+    """Assign a level to each box, 0 on top: as low as its edges allow, higher if a level would be too wide."""
     heads: list[list[int]] = [[] for _ in sizes]
     waiting = [0] * len(sizes)
     tails: list[list[int]] = [[] for _ in sizes]
@@ -98,7 +98,7 @@ def assign_levels(sizes: Sequence[Size], edges: Sequence[Edge], widest: float) -
 
 # -- order -----------------------------------------------------------------------------------------------------------
 def arrange(rank: Sequence[int], edges: Sequence[Edge]) -> Levels:
-    """The order of the vertices in each level, with few crossings."""
+    """Order the vertices in each level, with few crossings."""
     rows = _first_order(rank, edges)
     links = _links(rank, edges)
     search = _Crossings(rows, links)
@@ -108,7 +108,7 @@ def arrange(rank: Sequence[int], edges: Sequence[Edge]) -> Levels:
 
 @record(frozen=True, slots=True)
 class Link:
-    """What joins two vertices of neighbouring levels; `out` and `into` are places among the ports, from 0 to 1."""
+    """Connection of two vertices of neighbouring levels; `out` and `into` are port positions from 0 to 1."""
 
     upper: Vertex
     lower: Vertex
@@ -118,7 +118,10 @@ class Link:
 
 
 def _ports(edges: Sequence[Edge]) -> tuple[dict[tuple[int, int], float], list[float], dict[int, int], dict[int, int]]:
-    """Where outputs leave (by tail and output) and edges enter (by edge), as fractions; how many do so at each box."""
+    """Return the positions of outputs (by tail and output) and edges (by edge) at the boxes, with counts.
+
+    Positions are fractions of the box.
+    """
     outputs: dict[int, set[int]] = {}
     entering: dict[int, int] = {}
     for edge in edges:
@@ -134,20 +137,20 @@ def _ports(edges: Sequence[Edge]) -> tuple[dict[tuple[int, int], float], list[fl
 
 def _links(rank: Sequence[int], edges: Sequence[Edge]) -> list[Link]:
     out, into, _, _ = _ports(edges)
-    found: dict[tuple[Vertex, Vertex, float], Link] = {}
+    table: dict[tuple[Vertex, Vertex, float], Link] = {}
     for edge, enters in zip(edges, into):
         upper: Vertex = edge.tail
         leaves = out[edge.tail, edge.output]
         for level in range(rank[edge.tail] + 1, rank[edge.head]):
             bend = (edge.tail, edge.output, level)
             key = (upper, bend, leaves)
-            if key not in found:
+            if key not in table:
                 factor = 2 if upper == edge.tail else 8
-                found[key] = Link(upper, bend, leaves, 0.5, factor * edge.weight)
+                table[key] = Link(upper, bend, leaves, 0.5, factor * edge.weight)
             upper, leaves = bend, 0.5
         factor = 1 if upper == edge.tail else 2
-        found[upper, edge.head, enters] = Link(upper, edge.head, leaves, enters, factor * edge.weight)
-    return list(found.values())
+        table[upper, edge.head, enters] = Link(upper, edge.head, leaves, enters, factor * edge.weight)
+    return list(table.values())
 
 
 def _first_order(rank: Sequence[int], edges: Sequence[Edge]) -> list[list[Vertex]]:
@@ -172,7 +175,7 @@ def _first_order(rank: Sequence[int], edges: Sequence[Edge]) -> list[list[Vertex
 
 
 def _way(rank: Sequence[int], edge: Edge) -> tuple[Vertex, ...]:
-    """The vertices on the way from the head of an edge up to its tail."""
+    """Return the vertices of the path from the head of an edge up to its tail."""
     between = range(rank[edge.head] - 1, rank[edge.tail], -1)
     return (*((edge.tail, edge.output, level) for level in between), edge.tail)
 
@@ -197,27 +200,27 @@ class _Crossings:
         least = self.crossings()
         rounds = 12 if len(self.at) < 4000 else 4
         idle = 0
-        for turn in range(rounds * 2):
+        for iteration in range(rounds * 2):
             if not least or idle == 6:
                 break
-            self.sweep(down=turn % 2 == 0)
+            self.sweep(down=iteration % 2 == 0)
             if len(self.at) < 4000:
                 self.swap()
-            found = self.crossings()
+            result = self.crossings()
             idle += 1
-            if found < least:
-                least, idle = found, 0
+            if result < least:
+                least, idle = result, 0
                 self.best = [list(row) for row in self.rows]
 
     def sweep(self, down: bool) -> None:
-        """Sort each level by the mean place of what its vertices are joined to on the level before."""
+        """Sort each level by the mean position of its vertices' neighbours on the level before."""
         others = self.above if down else self.below
         for row in self.rows if down else reversed(self.rows):
             free = [v for v in row if not others[v]]
             keys = {v: sum(self.at[u] + p - q for u, p, q in others[v]) / len(others[v]) for v in row if others[v]}
             bound = iter(sorted(keys, key=keys.__getitem__))
-            kept = set(free)
-            row[:] = [v if v in kept else next(bound) for v in row]
+            saved = set(free)
+            row[:] = [v if v in saved else next(bound) for v in row]
             self.number(row)
 
     def number(self, row: Sequence[Vertex]) -> None:
@@ -239,7 +242,7 @@ class _Crossings:
                 return
 
     def _between(self, left: Vertex, right: Vertex) -> int:
-        """The crossings of the links of two neighbours, if they stand in this order."""
+        """Count the crossings of the links of two neighbours in this order."""
         count = 0
         for others in (self.above, self.below):
             ends = sorted(self.at[u] + p for u, p, _ in others[right])
@@ -259,7 +262,7 @@ class _Crossings:
 
 
 def _inside(port: float) -> float:
-    """The place of a port relative to the middle of its box, whose neighbours are 1 away."""
+    """Return the position of a port relative to the middle of its box, whose neighbours are 1 away."""
     return 0.8 * (port - 0.5)
 
 
@@ -271,9 +274,10 @@ def _below(values: Sequence[float], limit: float) -> int:
 def place(
     levels: Levels, sizes: Mapping[int, Size], edges: Sequence[Edge], bands: Sequence[float] | None = None
 ) -> Placed:
-    """The layout of the boxes in `sizes` and the edges between them, in the order of `levels`.
+    """Lay out the boxes in `sizes` and the edges between them, in the order of `levels`.
 
-    `bands` are the depths of the levels, if others than those of their boxes; levels may hold more than `sizes` does.
+    `bands` are the depths of the levels, if they differ from those of their boxes; levels may hold more than `sizes`
+    does.
     """
     rank = levels.rank
     links = _links(rank, edges)
@@ -320,7 +324,7 @@ Joined = tuple[Vertex, Vertex, float, float, int]
 def _across(
     rows: Sequence[Sequence[Vertex]], breadth: Callable[[Vertex], float], joined: Sequence[Joined]
 ) -> dict[Vertex, float]:
-    """The middle of each vertex: level by level the best for fixed neighbours, up and down until it settles."""
+    """Compute the middle of each vertex: level by level the best for fixed neighbours, until it converges."""
     above: dict[Vertex, list[tuple[Vertex, float, float]]] = {v: [] for row in rows for v in row}
     below: dict[Vertex, list[tuple[Vertex, float, float]]] = {v: [] for row in rows for v in row}
     for upper, lower, out, into, weight in joined:
@@ -349,9 +353,9 @@ Wishes = list[tuple[float, float]]
 
 
 def _spaced(wishes: Sequence[Wishes], at: Sequence[float]) -> list[float]:
-    """Places at least as far apart as those in `at` that minimise the weighted distances to the wishes.
+    """Minimize the weighted distances to the wishes, with positions at least as far apart as those in `at`.
 
-    Pool adjacent violators: neighbours that wish to be closer than they may move as one block from then on.
+    Pool adjacent violators: neighbours that wish to be closer than allowed move as one block from then on.
     """
     blocks: list[tuple[float, Wishes, int]] = []
     for wished, offset in zip(wishes, at):
@@ -367,7 +371,7 @@ def _spaced(wishes: Sequence[Wishes], at: Sequence[float]) -> list[float]:
 
 
 def _median(wishes: Wishes) -> float:
-    """The weighted median; the middle where any of an interval would do."""
+    """Return the weighted median; the middle if the minimum is an interval."""
     half, seen = sum(w for _, w in wishes) / 2, 0.0
     for i, (at, weight) in enumerate(wishes):
         seen += weight
@@ -381,7 +385,7 @@ def _median(wishes: Wishes) -> float:
 def _along(
     rows: Sequence[Sequence[Vertex]], depths: Sequence[float], x: Mapping[Vertex, float], joined: Sequence[Joined]
 ) -> list[float]:
-    """Where each level starts: the gap before it is wider where edges run far across."""
+    """Return the start of each level: the gap before it is wider if edges run far across."""
     level = {v: i for i, row in enumerate(rows) for v in row}
     far = [0.0] * len(rows)
     for upper, lower, out, into, _ in joined:
@@ -398,7 +402,7 @@ def _route(
     placed: Placed, rank: Sequence[int], sizes: Mapping[int, Size], edges: Sequence[Edge],
     x: Mapping[Vertex, float], ports: tuple[Callable[[Vertex, float], float], Callable[[Vertex, float], float]],
 ) -> None:  # fmt: skip
-    """Fill in the routes: the longest edge of an output draws the common line, the others what branches off it."""
+    """Fill in the routes: the longest edge of an output draws the common line, the others branch off it."""
     out_of, into = ports
     out, enter, _, _ = _ports(edges)
     drawn: dict[tuple[int, int], int] = {}

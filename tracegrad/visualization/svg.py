@@ -1,8 +1,8 @@
-"""From a diagram to the text of an SVG: sizes of boxes, panels beside each other, curves, a legend.
+"""SVG renderer of diagrams: sizes of boxes, panels next to each other, curves, a legend.
 
-The text is a function of the diagram alone. It has no ids, so that several pictures may stand on one page; every
-colour is a class of its one style sheet, which knows light and dark pages; every long text is there in full as the
-tooltip of its box.
+The text depends on the diagram alone. It has no ids, so that several pictures may be on one page. Every colour is a
+class of its one style sheet, which supports light and dark pages. Every long text is complete in the tooltip of its
+box.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WIDEST = 1500.0
 
 
 def render(diagram: Diagram, direction: str = "down") -> tuple[str, float, float]:
-    """The SVG text, its width and its height; levels go `"down"` or to the `"right"`."""
+    """Return the SVG text, its width and its height; levels go `"down"` or to the `"right"`."""
     drawing = _Drawing(diagram, direction == "right")
     body = list(drawing.parts())
     width, height = drawing.width, drawing.height
@@ -127,7 +127,7 @@ class _Drawing:
         return "".join(text)
 
     def _arrow(self, tip: Point, way: int) -> str:
-        """The head of an edge at `tip`, which points along the levels (1) or against (-1)."""
+        """Return the head of an edge at `tip`, which points along the levels (1) or against (-1)."""
         across, along = tip
         corners = [(across, along), (across - 4, along - 8 * way), (across + 4, along - 8 * way)]
         return f'<path class="arrow" d="M{"L".join(self._p(c) for c in corners)}Z"/>'
@@ -181,7 +181,7 @@ class _Drawing:
 
 
 def _over(group: int, x: float, y: float, width: float, height: float, radius: float) -> str:
-    """The colour of a group over a box."""
+    """Return the colour of a group over a box."""
     colour = GROUPS[group % len(GROUPS)]
     box = rectangle("", x, y, width, height, radius).replace('class="" ', "")
     return box.replace("/>", f' style="fill:{colour};fill-opacity:.2;stroke:{colour};stroke-width:2"/>')

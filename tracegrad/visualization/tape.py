@@ -1,8 +1,8 @@
-"""The diagram of a tape: from Tensors back through `grad_fn` and `next_functions` to the leaves.
+"""Diagram of a tape: from Tensors through `grad_fn` and `next_functions` to the leaves.
 
-Everything is read from the public attributes of Tensors and nodes: `grad_fn`, `output_nr`, `next_functions`,
-`variable`, `name()`, `_saved_*`. What the tape does not hold cannot be drawn: of an operand that needs no gradient
-it knows the value if that was saved, and nothing otherwise.
+All data come from the public attributes of Tensors and nodes: `grad_fn`, `output_nr`, `next_functions`, `variable`,
+`name()`, `_saved_*`. Data that the tape does not hold cannot be drawn: an operand without gradient is known only if its
+value was saved.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def is_tensor(x: Any) -> bool:
 
 
 def tensors_in(x: Any, name: str = "", depth: int = 4) -> Iterator[tuple[str, Any]]:
-    """The Tensors in `x` and in the containers in it, with the Python expression that leads to each from `name`."""
+    """Yield the Tensors in `x` and its containers, with the Python expression that leads to each from `name`."""
     if is_tensor(x):
         yield name, x
     elif depth and isinstance(x, Mapping):
@@ -56,7 +56,7 @@ def tensors_in(x: Any, name: str = "", depth: int = 4) -> Iterator[tuple[str, An
 
 
 class Names:
-    """What the user calls the Tensors: leaves by identity or by their memory, others by what made them."""
+    """User's names of Tensors: leaves by identity or by their memory, others by their nodes."""
 
     def __init__(self, named: Iterable[tuple[str, Any]]):
         self.of: dict[Any, str] = {}
@@ -136,7 +136,7 @@ class _Reader:
         return self.of[key]
 
     def _walk(self) -> list[Any]:
-        """The backward nodes, each before those that it leads to; their places; what they saved."""
+        """Return the backward nodes in topological order, their positions, and their saved values."""
         order = []
         stack = [x.grad_fn for _, x in reversed(self.roots) if x.grad_fn is not None]
         while stack:
@@ -164,7 +164,7 @@ class _Reader:
             self.values.setdefault((id(x.grad_fn), getattr(x, "output_nr", 0)), x)
 
     def _operands(self, node: Any) -> Iterator[tuple[int, int]]:
-        """The places of the operands of the operation behind `node`, and the numbers of their outputs."""
+        """Return the positions of the operands of the operation of `node`, and their output numbers."""
         constants = [s.value for s in self.saved[id(node)] if self._is_constant(node, s)]
         numbers = [s for s in self.saved[id(node)] if _is_setting(s) and not isinstance(s.value, bool | tuple | list)]
         for k, (before, number) in enumerate(node.next_functions):
@@ -217,15 +217,15 @@ class _Reader:
         return Box("op", operation_name(node.name()), lines, node.name())
 
     def backward(self) -> dict[int, Box]:
-        found = {}
+        table = {}
         for i, (what, thing) in enumerate(self.places):
             if what == "node":
-                found[i] = self._backward_node(thing)
+                table[i] = self._backward_node(thing)
             elif what == "leaf":
-                found[i] = self._accumulate(thing)
+                table[i] = self._accumulate(thing)
             elif what == "root":
-                found[i] = self._seed(*thing)
-        return found
+                table[i] = self._seed(*thing)
+        return table
 
     def _backward_node(self, node: Any) -> Box:
         saved = [s for s in self.saved[id(node)] if not _is_usual(s)] if self.show_saved else []
@@ -276,14 +276,14 @@ def _saved_by(node: Any) -> Iterator[_Saved]:
 
 
 def _is_usual(saved: _Saved) -> bool:
-    """Whether what was saved is a parameter that says nothing: a factor 1, a dimension not kept."""
+    """Whether a saved parameter has its usual value: a factor 1, a dimension that is not kept."""
     if isinstance(saved.value, bool | int | float):
         return (saved.name, saved.value) in (("alpha", 1), ("beta", 1), ("keepdim", False))
     return False
 
 
 def _is_setting(saved: _Saved) -> bool:
-    """Whether what was saved is a parameter of the operation that a reader of the forward graph wants to see."""
+    """Whether a saved value is a parameter of the operation that belongs into the forward graph."""
     if saved.name.endswith(("sizes", "numel", "options")) or _is_usual(saved):
         return False
     return isinstance(saved.value, bool | int | float) or (
@@ -292,7 +292,7 @@ def _is_setting(saved: _Saved) -> bool:
 
 
 def operation_name(node: str) -> str:
-    """The operation that a backward node belongs to.
+    """Return the operation that a backward node belongs to.
 
     >>> operation_name("LogSoftmaxBackward0"), operation_name("MyExpBackward")
     ('log_softmax', 'MyExp')
@@ -316,7 +316,7 @@ def _tensor_line(x: Any) -> Line:
 def tape_diagram(
     roots: Sequence[tuple[str, Any]], names: Names, *, title: str, forward: bool, saved: bool, most: int
 ) -> Diagram:
-    """The diagram of what `roots` were computed by."""
+    """Make the diagram of the operations that computed `roots`."""
     reader = _Reader(roots, names, saved, most)
     reader.read()
     panels = [Panel("forward", reader.forward())] if forward else []

@@ -18,13 +18,13 @@ __all__ = ["gradient_by_differences", "gradient_of"]
 
 def gradient_by_differences(f: Callable[[Any], Any], x: Any, step: float = 1e-5) -> Any:
     """The gradient by central differences of fourth order."""
-    x, found = np.asarray(x, float), np.zeros(np.shape(x))
+    x, result = np.asarray(x, float), np.zeros(np.shape(x))
     for k in np.ndindex(x.shape):
         move = np.zeros(x.shape)
         move[k] = step * max(1.0, abs(x[k]))
         near, far = f(x + move) - f(x - move), f(x + 2 * move) - f(x - 2 * move)
-        found[k] = (8 * near - far) / (12 * move[k])
-    return found
+        result[k] = (8 * near - far) / (12 * move[k])
+    return result
 
 
 def gradient_of(f: Callable[[Any], Any]) -> Callable[[Any], Any]:

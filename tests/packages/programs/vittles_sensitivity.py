@@ -63,9 +63,9 @@ def test_taylor_series_come_nearer_with_each_order(best: Any, forward: bool, ord
         objective, best, WEIGHTS, order, forward_mode=forward, max_input_order=order, max_hyper_order=1
     )
     moved = WEIGHTS + numpy.linspace(-0.2, 0.2, 8)
-    truth = optimum(moved)
+    expected = optimum(moved)
     orders = range(1, order + 1)
-    errors = [numpy.max(numpy.abs(series.evaluate_taylor_series(moved, max_order=k) - truth)) for k in orders]
+    errors = [numpy.max(numpy.abs(series.evaluate_taylor_series(moved, max_order=k) - expected)) for k in orders]
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] < 1e-2
 
@@ -77,8 +77,8 @@ def test_a_hessian_of_blocks_is_the_dense_one() -> None:
         return sum(np.sum(np.exp(x[block] * (k + 1))) * np.prod(x[block]) for k, block in enumerate(blocks))
 
     x = RNG.normal(size=6)
-    found = vittles.SparseBlockHessian(f, blocks).get_block_hessian(x)
-    numpy.testing.assert_allclose(found.toarray(), autograd.hessian(f)(x), atol=1e-10)
+    result = vittles.SparseBlockHessian(f, blocks).get_block_hessian(x)
+    numpy.testing.assert_allclose(result.toarray(), autograd.hessian(f)(x), atol=1e-10)
 
 
 def test_covariances_of_linear_response_are_those_of_a_normal() -> None:

@@ -1,1 +1,1 @@
-"""The entry point: a CPython function in machine code that unpacks arguments and runs the program."""
+"""Emit the entry point: a CPython builtin in machine code that unpacks arguments and runs the program."""

@@ -1,24 +1,22 @@
-"""The entry point of compiled programs: a CPython builtin, in LLVM IR, that calls the program proper.
+"""Emit the entry point of compiled programs: a CPython builtin (`METH_FASTCALL`) in LLVM IR.
 
-It is a `METH_FASTCALL` function, `PyObject *(self, PyObject *const *args, n)`, which
+The entry point is `PyObject *(self, PyObject *const *args, n)`. A call
 
-1. takes dicts, lists and tuples of inputs apart, and holds what is in them until it returns;
-2. checks that NumPy ignores floating-point errors or warns of them, that the places the program depends on hold
-   what they did, number, types, dtypes, shapes and memory order or strides of the inputs, and that those that the
-   caller is going to write to share memory with no other; on any mismatch it returns the object MISS, and the caller
-   decides (another specialisation, a retrace, an error);
-3. allocates the outputs of one or more dimensions as new arrays, and finds the arena;
-4. calls `tg_run`, without the GIL if the program asks for that; a status other than 0 drops what was made and
-   returns MISS, or null if a signal handler has raised in between;
-5. returns the output, or a tuple of them; a 0-d output becomes a NumPy scalar, as NumPy's reductions do.
+1. unpacks dicts, lists and tuples of inputs, and holds references to their items until it returns;
+2. checks the guards: NumPy's error state, the guarded objects (`native_guards`), the number of inputs, their types,
+   dtypes, shapes and strides, and that inputs to be overwritten share memory with no other input. A mismatch returns
+   the object MISS, and the caller decides (another specialization, a retrace, an error);
+3. allocates outputs of one or more dimensions as new arrays, and the arena;
+4. calls `tg_run`, without the GIL if the program asks for that. A nonzero status frees the outputs and returns MISS, or
+   null if a signal handler has raised;
+5. returns the output, or a tuple of outputs. A 0-d output becomes a NumPy scalar, as in NumPy's reductions.
 
-It is written as it should run, and LLVM is told not to look for anything better (`optnone`): that would double what it
-takes to compile, and save a call some nanoseconds. One entry point, compiled once, serves all programs: what it must
-know of a program stands in the block, its `self` (`codegen.entry`). Unrolled for one signature it would be some 5 ns
-faster with one or two arguments, and cost each program half as much again to compile.
+LLVM does not optimize the entry point (`optnone`), because that would double its compile time and gain little per call.
+One entry point, compiled once, serves all programs. The data of one program is in the block, the `self` of the builtin
+(`tracegrad.codegen.entry.signature`).
 
-Offsets are those of `PyArrayObject_fields` in NumPy 2 (numpy/ndarraytypes.h) and of `PyFloatObject` in
-CPython; `runtime.entry` checks them on live objects before it uses any of this.
+Field offsets are those of `PyArrayObject_fields` in NumPy 2 (numpy/ndarraytypes.h) and of `PyFloatObject` in CPython.
+`tracegrad.runtime.execution.entry_callable` checks the offsets on live objects before it uses the entry point.
 """
 
 from __future__ import annotations
@@ -33,10 +31,10 @@ from tracegrad.codegen.instr.safepoints import INTERRUPTED
 __all__ = ["ENTRY", "HUGE_BYTES", "OFFSETS", "entry_ir"]
 
 ENTRY = "tg_entry"
-# From this size on, memory asks the system for huge pages, as NumPy's does.
+# Bytes from which on memory is advised to use huge pages, as in NumPy.
 HUGE_BYTES = 2**22 if sys.platform == "linux" else 2**62
 
-# Where the machine code looks, in bytes.
+# Field offsets that the machine code uses, in bytes.
 OFFSETS = {
     "TYPE": 8, "DATA": 16, "ND": 24, "DIMS": 32, "STRIDES": 40, "DESCR": 56, "ARRAY_FLAGS": 64, "FLOAT": 16,
     "DTYPE": DTYPE_OFFSET,
@@ -46,8 +44,7 @@ _SIZES = {
     "ALIGNED": 0x0100,
     "SLOT_BYTES": SLOT_BYTES,
     "INTERRUPTED": INTERRUPTED,
-    # An arena up to this size lives on the stack; a larger one is kept from call to call, because touching
-    # fresh memory costs more than most arithmetic done in it.
+    # Bytes of an arena on the stack; a larger one is kept between calls, because touching fresh memory is expensive.
     "STACK_ARENA": 4096,
     "HUGE_PAGE": 2**21,
     "HUGE_BYTES": HUGE_BYTES,
@@ -55,11 +52,11 @@ _SIZES = {
 
 
 def entry_ir() -> str:
-    """The LLVM IR of the module that defines `tg_entry`.
+    """Emit the LLVM IR of the module that defines `tg_entry`.
 
-    It needs functions and types of CPython and functions of the C library by their names, and from NumPy's C API
-    table `tg_PyArray_New`, `tg_PyArray_Scalar`, `tg_PyDataMem_SetHandler`; the type `tg_PyArray_Type`, the object
-    `tg_MISS`; and from `quiet` the object `tg_USUAL`, and the address of another one at `tg_HARMLESS`.
+    It links functions and types of CPython and functions of the C library by name. From NumPy's C API table it needs
+    `tg_PyArray_New`, `tg_PyArray_Scalar` and `tg_PyDataMem_SetHandler`. It also needs the type `tg_PyArray_Type`, the
+    object `tg_MISS`, and from `quiet` the object `tg_USUAL` and the address of another object at `tg_HARMLESS`.
 
     >>> "define ptr @tg_entry" in entry_ir()
     True
@@ -109,7 +106,7 @@ define internal ptr @address(ptr %block, i64 %index) alwaysinline {
   ret ptr %value
 }
 
-; 1, 2: `codegen.entry_around`.
+; 1, 2: `codegen.entry.prologue`.
 define internal ptr @call(ptr %block, ptr %args) noinline optnone {
 start:
   %stack_arena = alloca [$STACK_ARENA x i8], align 64

@@ -1,8 +1,8 @@
-"""The first part of the entry point, in LLVM IR: what is around the inputs. See `codegen.entry_ir`.
+"""Emit the prologue of the entry point: declarations, container unpacking, and native guard checks.
 
-`tg_entry` takes containers apart. `holds` says whether NumPy's handling of floating-point errors is harmless, and the
-places that a program depends on hold what they did. What both ask of Python runs no code of the user's, but for keys in
-the same namespace whose hash is that of a name.
+`tg_entry` unpacks containers. `holds` checks that NumPy's error state is harmless, and that the guarded locations still
+hold the traced objects. Neither runs Python code of the user, except keys of a guarded namespace whose hash is equal to
+the hash of a guarded name.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""The signature of a compiled program, and the block through which its entry point knows it.
+"""Describe the signature of a compiled program and lay out its argument descriptor block.
 
-The program proper is a function `i32 tg_run(i64 *values, void **pointers)`. Its pointers are the data of the
-inputs, then of the outputs (all C-contiguous), then an arena of scratch memory aligned to 64 bytes; 0 means
-success. Python calls it by way of one entry point that all programs share (`codegen.entry_ir`).
+The program is a function `i32 tg_run(i64 *values, void **pointers)`. Its pointers are the data of the inputs, then of
+the outputs (all C-contiguous), then an arena of scratch memory aligned to 64 bytes. It returns 0 on success. Python
+calls it through one entry point that all programs share (`tracegrad.codegen.entry.entry_point`).
 
-What the entry point must know of a program and its shapes stands in *the block*, an int64 array that is the
-`self` of a builtin. Addresses in it are of this process; nothing of it is ever stored. In words of 8 bytes:
+The *block* is an int64 array, the `self` of a builtin, that describes one program and its shapes to the entry point.
+Its addresses are valid in this process only, so a block is never stored on disk. In words of 8 bytes:
 
     header      see `Word`
-    inputs      for each: type object, what tells its dtype from others (0 for a Python float), ndim, dimensions; of
-                an array that is not in row-major order: 0, the same of its dtype, ndim, dimensions, strides, and how
-                far from its first element, in bytes, the lowest one lies
+    inputs      for each: type object, dtype identity (0 for a Python float), ndim, dimensions; for an array that is not
+                in row-major order: 0, dtype identity, ndim, dimensions, strides, and the offset in bytes from its first
+                element to its lowest address
     outputs     for each: NumPy's number of the dtype (-1 - k if it is the input k), dtype descriptor, ndim, dimensions
-    values      the program's own: `tg_run` gets the address of the first
+    values      the run-time values of the program: `tg_run` gets the address of the first
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 RUN = "tg_run"
-# Where a dtype descriptor says what it is: kind, letter, byte order, and number of the dtype, in 8 bytes.
+# Offset of the identity in a dtype descriptor: kind, letter, byte order, and number of the dtype, in 8 bytes.
 DTYPE_OFFSET = 24
 SLOT_BYTES = 16  # for the value of a 0-d output; complex long doubles do not fit
 Shape = tuple[int, ...]
@@ -54,9 +54,8 @@ Shape = tuple[int, ...]
 class InputSpec:
     """One argument: an exact ndarray of this dtype and number of dimensions, or an exact Python float.
 
-    A float is passed as a pointer to its value; it has dtype float64 and ndim 0. An array lies in memory by its
-    `strides`, of which those of axes with one element do not count, or in row-major order; the pointer is to the
-    element with the lowest address.
+    A float is passed as a pointer to its value, with dtype float64 and ndim 0. An array has its `strides`, except along
+    axes with one element, or row-major order. The pointer is to the element with the lowest address.
     """
 
     dtype: np.dtype[Any]
@@ -72,7 +71,7 @@ class InputSpec:
 
 @record(frozen=True, slots=True)
 class OutputSpec:
-    """One result: a new ndarray, or with ndim 0 a NumPy scalar; with a `donor`, the input of that number itself, an
+    """One result: a new ndarray, or a NumPy scalar if ndim is 0. With a `donor`, it is the input of that number, an
     array of the same dtype and shape that the program overwrites."""
 
     dtype: np.dtype[Any]
@@ -122,22 +121,22 @@ class Word(IntEnum):
     FLAGS = 0
     RUN = 1  # address of tg_run
     VALUES = 2  # address of the first value
-    INPUTS = 3  # how many
+    INPUTS = 3  # number of inputs
     OUTPUTS = 4
     ARENA_BYTES = 5  # a multiple of 64
-    ARENA = 6  # where the address of the arena is kept between calls, 0 before the first, and while a call uses it
+    ARENA = 6  # address of the arena between calls, 0 before the first, and while a call uses it
     HANDLER = 7  # NumPy memory handler (a capsule) for the outputs, 0 for NumPy's own
-    TRAPS = 8  # the context variable with NumPy's handling of floating-point errors, 0 if it does not matter
-    PLACES = 9  # address of the `Place`s that must hold what they did
+    TRAPS = 8  # the context variable with NumPy's floating-point error state, 0 if it does not matter
+    PLACES = 9  # address of the guarded locations (`Place`)
     PLACE_COUNT = 10
-    CONTAINERS = 11  # address of the containers to take apart, 0 if all arguments are inputs
-    APART = 12  # address of the pairs of inputs of which one is written to (`Apart`)
+    CONTAINERS = 11  # address of the containers to unpack, 0 if all arguments are inputs
+    APART = 12  # address of the pairs of inputs that must be disjoint (`Apart`)
     APART_COUNT = 13
     HEADER = 14  # words of header
 
 
 class Place(IntEnum):
-    """Where an object is, which one, and whether an equal one of the same type will do."""
+    """A guarded location: its address, the expected object, and whether an equal object of the same type will do."""
 
     SPACE = 0  # a dict, or 0
     AT = 1  # a key of it, or the address of a pointer
@@ -147,8 +146,8 @@ class Place(IntEnum):
 
 
 class Apart(IntEnum):
-    """The numbers of an input that is written to and of one that it must share no memory with, unless it is that one;
-    how many bytes they have; and the flags of NumPy's that the first must have."""
+    """A check that two inputs are disjoint: the number of an overwritten input and of another one, their sizes in
+    bytes, and the NumPy flags that the overwritten one must have. Both may be the same array."""
 
     WRITTEN = 0
     OTHER = 1
@@ -159,9 +158,9 @@ class Apart(IntEnum):
 
 
 class Container(IntEnum):
-    """An argument to take apart. After the number of arguments, each has such a record: its type, dict, list or tuple,
-    and its length; then, in order, the keys (0 for none) and numbers of the inputs that are in it. An argument
-    that is an input itself has type 0 and length 1."""
+    """An argument to unpack. The number of arguments is followed by one record per argument: its type (dict, list or
+    tuple) and length, then, in order, the keys (0 for none) and the numbers of its inputs. An argument that is itself
+    an input has type 0 and length 1."""
 
     TYPE = 0
     LENGTH = 1
@@ -177,7 +176,7 @@ def block_words(
     arena_bytes: int,
     release_gil: bool,
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The block of one program and shape; the caller fills in RUN and HANDLER.
+    """Build the block of one program and shape; the caller fills in RUN and HANDLER.
 
     `input_shapes` has a shape per input, () for a float. Raises `ShapeError` when shapes do not fit the spec.
 
@@ -207,15 +206,16 @@ def block_words(
 
 
 def lowest(shape: Shape, strides: Shape) -> int:
-    """How far from the first element of an array, in bytes, that with the lowest address lies."""
+    """The offset, in bytes, from the first element of an array to its lowest address."""
     return sum([(n - 1) * s for n, s in zip(shape, strides) if s < 0])
 
 
 def _told_apart(dtype: np.dtype[Any]) -> int:
-    """What a dtype has in common with equal ones and no others. Unpickled arrays do not have NumPy's own descriptor."""
+    """The identity of a dtype: a number that equal dtypes share, because unpickled arrays have descriptors of their
+    own."""
     return ctypes.c_int64.from_address(_descriptor(dtype) + DTYPE_OFFSET).value
 
 
 def _descriptor(dtype: np.dtype[Any]) -> int:
-    # NumPy keeps one descriptor object a type number, for ever; a copy of it would not be for ever.
+    # NumPy keeps one descriptor object per type number alive for ever, but not a copy of it.
     return id(np.dtype(dtype.char))

@@ -1,1 +1,1 @@
-"""LLVM IR of one instruction of a kernel, and the support functions that it calls."""
+"""Emit LLVM IR of single instructions of the loop IR, and the support functions that they call."""

@@ -1,4 +1,4 @@
-"""Integer polynomials (`polynomial.py`) as LLVM values."""
+"""Emit integer polynomials (`polynomial.py`) as LLVM values (address arithmetic)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["PolyEmitter"]
 
 
 class PolyEmitter:
-    """Integer polynomials as LLVM values; products of sizes are computed once, before the loops."""
+    """Emitter of integer polynomials as LLVM values. Products of sizes are computed once, before the loops."""
 
     def __init__(self, env: dict[str, Any]):
         self.env = env
@@ -21,7 +21,7 @@ class PolyEmitter:
         total: Any = None
         for monomial, c in sorted(p.terms.items(), key=lambda t: (len(t[0]), t[0])):
             term: Any = ir.Constant(I64, c) if c != 1 or not monomial else None
-            for s in sorted(monomial, key=lambda s: ("sk".find(s[0]) < 0, s)):  # what is the same in all turns first
+            for s in sorted(monomial, key=lambda s: ("sk".find(s[0]) < 0, s)):  # loop-invariant factors first
                 term = self.env[s] if term is None else b.mul(term, self.env[s])
             total = term if total is None else b.add(total, term)
         return ir.Constant(I64, 0) if total is None else total

@@ -1,7 +1,7 @@
-"""How numbers are written down, as LLVM IR: neighbours, mantissas and exponents of floats, bits of integers.
+"""Emit bit-level float operations as LLVM IR: nextafter, spacing, frexp, conversion to and from half precision.
 
-All but `half_value` are of floats, whose bits are integers in the order of their magnitudes. Values are
-scalars or vectors of float or double; nothing raises, and what is inf, nan or 0 is as NumPy has it.
+Except in `half_value`, the operand is a float, and its bits are read as an integer ordered by magnitude. Values are
+scalars or vectors of float or double. No operation raises, and results for inf, nan and 0 are those of NumPy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["OF_FLOATS", "half_value"]
 
 
 class _Float:
-    """A float `x` as its bits: `sign`, and `magnitude`, an integer that grows with it."""
+    """A float `x` as its bits: `sign`, and `magnitude`, an integer in the order of absolute values."""
 
     def __init__(self, b: ir.IRBuilder, x: Any):
         self.b, self.x = b, x
@@ -39,12 +39,12 @@ class _Float:
         return self.b.icmp_unsigned("<", self.magnitude, self.int(self.infinity))
 
     def signed(self, magnitude: Any) -> Any:
-        """The float of another magnitude."""
+        """The float with this magnitude and the sign of `x`."""
         return self.b.bitcast(self.b.or_(magnitude, self.sign), self.x.type)
 
 
 def _nextafter(b: ir.IRBuilder, x: Any, y: Any) -> Any:
-    """The number beside `x` in the direction of `y`: one more or one less in magnitude."""
+    """The next float after `x` in the direction of `y` (nextafter): its magnitude is one more or one less."""
     from_, to = _Float(b, x), _Float(b, y)
     outwards = b.icmp_unsigned("==", b.fcmp_ordered(">", y, x), b.fcmp_ordered(">", x, number(x.type, 0.0)))
     step = b.select(outwards, from_.int(1), from_.int(-1))
@@ -56,7 +56,7 @@ def _nextafter(b: ir.IRBuilder, x: Any, y: Any) -> Any:
 
 
 def _spacing(b: ir.IRBuilder, x: Any) -> Any:
-    """How far the next number away from zero is; of inf and nan it is nan."""
+    """The distance from `x` to the next float away from zero; nan for inf and nan."""
     of = _Float(b, x)
     beyond = b.fsub(of.signed(b.add(of.magnitude, of.int(1))), x)
     beyond = b.select(of.is_zero(), b.bitcast(of.int(1), x.type), beyond)
@@ -64,7 +64,7 @@ def _spacing(b: ir.IRBuilder, x: Any) -> Any:
 
 
 def _parts(b: ir.IRBuilder, x: Any) -> tuple[_Float, Any, Any]:
-    """`x`, made a normal number; the exponent that it has for that; and whether it has one."""
+    """Normalize `x`: a normal number, its exponent, and whether `x` has one."""
     of = _Float(b, x)
     lifted = b.fmul(x, number(x.type, 2.0 ** (of.digits + 2)))
     small = b.icmp_unsigned("<", of.magnitude, of.int(1 << of.digits))
@@ -76,7 +76,7 @@ def _parts(b: ir.IRBuilder, x: Any) -> tuple[_Float, Any, Any]:
 
 
 def _mantissa(b: ir.IRBuilder, x: Any) -> Any:
-    """From 0.5 to 1 in magnitude, times a power of two; 0, inf and nan are their own."""
+    """The mantissa of frexp, from 0.5 to 1 in magnitude; 0, inf and nan are returned as they are."""
     normal, _, has = _parts(b, x)
     half = ((normal.infinity >> normal.digits) // 2 - 1) << normal.digits
     digits = b.and_(normal.bits, normal.int((1 << normal.digits) - 1))
@@ -84,10 +84,10 @@ def _mantissa(b: ir.IRBuilder, x: Any) -> Any:
 
 
 def _exponent(b: ir.IRBuilder, x: Any) -> Any:
-    """The power of two, an integer of 32 bits; 0 for 0, inf and nan."""
+    """The exponent of frexp, a 32-bit integer; 0 for 0, inf and nan."""
     of, exponent, has = _parts(b, x)
-    found = b.select(has, exponent, of.int(0))
-    return found if element_of(of.t).width == 32 else b.trunc(found, shaped(ir.IntType(32), x))
+    result = b.select(has, exponent, of.int(0))
+    return result if element_of(of.t).width == 32 else b.trunc(result, shaped(ir.IntType(32), x))
 
 
 # -- half precision: 10 digits, exponents from -14 to 15 ---------------------------------------------------------------
@@ -95,14 +95,13 @@ HALF, BITS = ir.HalfType(), ir.IntType(16)
 
 
 def _is_converted(t: Any) -> bool:
-    """Whether there is an instruction for numbers of this type. For doubles there is none, nor are two conversions
-    rounded once."""
+    """Whether an instruction converts this type to half precision. Doubles have none; two conversions round twice."""
     return converts_halves() and isinstance(element_of(t), ir.FloatType)
 
 
 class _Half(_Float):
-    """A float beside half precision: the bits of `one` and of its last digit there, and what becomes of the magnitude
-    where it is a normal number there (`near`, as bits of the float) and where not (`small`)."""
+    """A float to be rounded to half precision: the bits of `one` and of its last digit in half precision, and the
+    rounded magnitude if it is a normal half (`near`, as bits of the float) or not (`small`)."""
 
     def __init__(self, b: ir.IRBuilder, x: Any):
         super().__init__(b, x)
@@ -110,20 +109,20 @@ class _Half(_Float):
         self.one = self.infinity // self.unit // 2 * self.unit
         odd = b.and_(b.lshr(self.magnitude, self.int(self.cut)), self.int(1))
         self.near = b.add(self.magnitude, b.add(odd, self.int((1 << (self.cut - 1)) - 1)))
-        # Below the normal numbers all are as far apart as those that a sum with `shift` is rounded to.
+        # Denormal halves have the spacing to which a sum with `shift` is rounded.
         self.shift = number(x.type, 2.0 ** (self.digits - 24))
         self.shifted = b.fadd(b.bitcast(self.magnitude, x.type), self.shift)
 
     def choose(self, *, normal: Any, small: Any, infinite: Any, nan: Any) -> Any:
-        """What the magnitude becomes, ties to even."""
+        """Select the rounded magnitude (ties to even)."""
         b, limit = self.b, self.int(self.one + 16 * self.unit)
-        found = b.select(b.icmp_unsigned("<", self.near, limit), normal, infinite)
-        found = b.select(b.icmp_unsigned("<", self.magnitude, self.int(self.one - 14 * self.unit)), small, found)
-        return b.select(b.icmp_unsigned(">", self.magnitude, self.int(self.infinity)), nan, found)
+        result = b.select(b.icmp_unsigned("<", self.near, limit), normal, infinite)
+        result = b.select(b.icmp_unsigned("<", self.magnitude, self.int(self.one - 14 * self.unit)), small, result)
+        return b.select(b.icmp_unsigned(">", self.magnitude, self.int(self.infinity)), nan, result)
 
 
 def _round_to_half(b: ir.IRBuilder, x: Any) -> Any:
-    """The number of half precision that is nearest to `x`."""
+    """The half-precision number nearest to `x`, as a float of the type of `x`."""
     if _is_converted(x.type):
         return b.fpext(b.fptrunc(x, shaped(HALF, x)), x.type)
     of = _Half(b, x)
@@ -138,7 +137,7 @@ def _round_to_half(b: ir.IRBuilder, x: Any) -> Any:
 
 
 def _half_bits(b: ir.IRBuilder, x: Any) -> Any:
-    """The bits of that number; those of a nan of half precision stay."""
+    """The bits of `x` rounded to half precision. A nan of half precision keeps its payload."""
     if _is_converted(x.type):
         return b.bitcast(b.fptrunc(x, shaped(HALF, x)), shaped(BITS, x))
     of = _Half(b, x)
@@ -157,7 +156,7 @@ _HALF_OF_ONE, _BIAS = 0x3F000000, (127 - 15) << 23
 
 
 def half_value(b: ir.IRBuilder, x: Any) -> Any:
-    """The float that has, in half precision, the bits `x`."""
+    """The float with the half-precision bits `x`."""
     if converts_halves():
         return b.fpext(b.bitcast(x, shaped(HALF, x)), shaped(ir.FloatType(), x))
     t, real = shaped(ir.IntType(32), x), shaped(ir.FloatType(), x)
@@ -167,9 +166,9 @@ def half_value(b: ir.IRBuilder, x: Any) -> Any:
     bias = b.select(b.icmp_unsigned("<", magnitude, number(t, 0x7C00)), number(t, _BIAS), number(t, 2 * _BIAS))
     small = b.fsub(b.bitcast(b.or_(magnitude, number(t, _HALF_OF_ONE)), real), number(real, 0.5))
     is_small = b.icmp_unsigned("<", magnitude, number(t, 0x400))
-    found = b.select(is_small, b.bitcast(small, t), b.add(shifted, bias))
+    result = b.select(is_small, b.bitcast(small, t), b.add(shifted, bias))
     sign = b.shl(b.and_(wide, number(t, 0x8000)), number(t, 16))
-    return b.bitcast(b.or_(found, sign), real)
+    return b.bitcast(b.or_(result, sign), real)
 
 
 OF_FLOATS: dict[str, Callable[..., Any]] = {

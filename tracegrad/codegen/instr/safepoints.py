@@ -1,38 +1,40 @@
-"""Looking for signals in long loops: between turns, about every few milliseconds, a loop of a program calls
+"""Emit safepoints: long loops poll for signals about every few milliseconds.
 
-    i32 tg_look.held()   where the program keeps the GIL
-    i32 tg_look.free()   where it was called without it
+A loop calls one of the functions
 
-What they return, unless 0, is `INTERRUPTED`: a signal handler has raised, and its exception is set. Python calls
-handlers in the main thread only; elsewhere the first lets other threads have the GIL for a moment, and the second does
-nothing. Threads of the pool, which Python does not know, may call both.
+    i32 tg_look.held()   if the program holds the GIL
+    i32 tg_look.free()   if the program was called without the GIL
+
+Both return 0, or `INTERRUPTED` when a signal handler has raised and its exception is set. Python calls handlers in the
+main thread only. In another thread, `held` lets other threads take the GIL for a moment, and `free` does nothing.
+Threads of the pool, which Python does not know, may call both.
 """
 
 from __future__ import annotations
 
 from string import Template
 
-__all__ = ["INTERRUPTED", "LOOK_SYMBOLS", "look_module", "turns_between_looks"]
+__all__ = ["INTERRUPTED", "LOOK_SYMBOLS", "iterations_between_looks", "look_module"]
 
 INTERRUPTED = 5
-LOOK_COST = 20_000_000  # cost units of the turns between two looks: some 5 milliseconds
+LOOK_COST = 20_000_000  # cost units of the iterations between two polls
 LOOK_SYMBOLS = (
     "PyEval_RestoreThread", "PyEval_SaveThread", "PyErr_CheckSignals", "PyGILState_Ensure",
     "PyGILState_GetThisThreadState", "PyGILState_Release", "PyThread_get_thread_ident",
 )  # fmt: skip
 
 
-def turns_between_looks(cost: int) -> int:
-    """After how many turns of this cost a loop looks, less one: a mask of low bits.
+def iterations_between_looks(cost: int) -> int:
+    """The number of iterations of this cost between two safepoint polls, less one: a mask of low bits.
 
-    >>> bin(turns_between_looks(1_000_000)), turns_between_looks(10**9)
+    >>> bin(iterations_between_looks(1_000_000)), iterations_between_looks(10**9)
     ('0b1111', 0)
     """
     return (1 << (LOOK_COST // max(cost, 20)).bit_length() - 1) - 1 if cost <= LOOK_COST else 0
 
 
 def look_module(name: str) -> str:
-    """The module that defines one of the two functions; `tg_main_thread` is where the main thread's number is."""
+    """Emit the module that defines one of the two functions; `tg_main_thread` holds the number of the main thread."""
     return Template(_HELD if name.endswith("held") else _FREE).substitute(name=f'@"{name}"', interrupted=INTERRUPTED)
 
 

@@ -1,8 +1,8 @@
-"""One scalar operation of the loop IR as LLVM IR: of one value, or of a vector of values lane by lane.
+"""Select LLVM instructions for one scalar operation of the loop IR, on one value or lane by lane on a vector.
 
-Strict IEEE: nothing is reordered, and products are fused with sums where `fma.py` says so alone; reductions have
-flags of their own, at the end of the module. `maximum` and `minimum` propagate nan, comparisons are ordered except
-`ne`, integer division by zero gives 0 as in NumPy.
+Arithmetic is strict IEEE: nothing is reordered, and a product is contracted with a sum (FMA) only where `fma.py` says
+so. Only reductions have fast-math flags, at the end of the module. `maximum` and `minimum` propagate nan, comparisons
+are ordered except `ne`, and integer division by zero gives 0 as in NumPy.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def llvm_type(dtype: str) -> Any:
 
 
 def memory_type(dtype: str) -> Any:
-    """The type of a scalar in memory; a boolean is a byte there."""
+    """The type of a scalar in memory; a boolean is one byte."""
     return I8 if dtype == "bool" else _TYPES[dtype]
 
 
 def constant(spelling: str, dtype: str, lanes: int = 0) -> Any:
-    """The immediate operand that `spelling` stands for."""
+    """The immediate operand with this spelling."""
     t = of_lanes(_TYPES[dtype], lanes)
     if dtype == "bool":
         return number(t, int(spelling == "True"))
@@ -67,7 +67,7 @@ def constant(spelling: str, dtype: str, lanes: int = 0) -> Any:
 
 
 def constant_of(b: ir.IRBuilder, word: Any, dtype: str) -> Any:
-    """The number that a word holds the bits of; those of a float are those of a double."""
+    """Decode a number of this dtype from the bits of a word; a float is stored as a double."""
     t = llvm_type(dtype)
     if dtype[0] == "f":
         value = b.bitcast(word, ir.DoubleType())
@@ -76,7 +76,7 @@ def constant_of(b: ir.IRBuilder, word: Any, dtype: str) -> Any:
 
 
 def operation(b: ir.IRBuilder, op: str, args: list[Any], dtypes: list[str], out: str) -> Any:
-    """The value of `op(args)`; `dtypes` are those of the arguments, `out` that of the result."""
+    """Emit `op(args)`; `dtypes` are the dtypes of the arguments, `out` the dtype of the result."""
     if op == "cast":
         return cast(b, args[0], dtypes[0], out)
     if op == "where":
@@ -97,7 +97,7 @@ _COMPARE = {"lt": "<", "le": "<=", "eq": "==", "ne": "!=", "gt": ">", "ge": ">="
 
 
 def compare(b: ir.IRBuilder, op: str, x: Any, y: Any, kind: str) -> Any:
-    """`x op y` as a boolean."""
+    """Emit `x op y` as a boolean."""
     sign = _COMPARE[op]
     if kind == "f":
         return b.fcmp_unordered(sign, x, y) if op == "ne" else b.fcmp_ordered(sign, x, y)
@@ -105,7 +105,7 @@ def compare(b: ir.IRBuilder, op: str, x: Any, y: Any, kind: str) -> Any:
 
 
 def _compare_signs(b: ir.IRBuilder, op: str, x: Any, y: Any, x_signed: bool) -> Any:
-    """`x op y` where one is signed and the other not: NumPy compares such 64-bit integers by value."""
+    """Emit `x op y` for one signed and one unsigned operand: NumPy compares 64-bit integers of both kinds by value."""
     less, more = op in ("lt", "le", "ne"), op in ("gt", "ge", "ne")
     negative = b.icmp_signed("<", x if x_signed else y, number(x.type, 0))
     fixed = number(shaped(BOOL, x), int(less if x_signed else more))
@@ -113,7 +113,7 @@ def _compare_signs(b: ir.IRBuilder, op: str, x: Any, y: Any, x_signed: bool) -> 
 
 
 def cast(b: ir.IRBuilder, x: Any, old: str, new: str) -> Any:
-    """`x` converted as `ndarray.astype` converts."""
+    """Convert `x` as `ndarray.astype` does."""
     if old == new:
         return x
     to, zero = shaped(_TYPES[new], x), number(x.type, 0.0 if old[0] == "f" else 0)
@@ -124,7 +124,7 @@ def cast(b: ir.IRBuilder, x: Any, old: str, new: str) -> Any:
     if old[0] == "f":
         if new in ("u64", "u32"):
             return _unsigned(b, x, to)
-        # As C compilers do, so what is out of range becomes what it becomes for NumPy.
+        # As C compilers do, so out-of-range values convert as in NumPy.
         whole = b.fptosi(x, to if new == "i64" else shaped(I32, x))
         return whole if new in ("i64", "i32") else b.trunc(whole, to)
     if new[0] == "f":
@@ -142,7 +142,7 @@ def _width(t: Any) -> int:
 
 
 def _unsigned(b: ir.IRBuilder, x: Any, to: Any) -> Any:
-    """`x` as an unsigned integer of 32 or 64 bits; negative numbers wrap, as they do for NumPy."""
+    """Convert `x` to an unsigned integer of 32 or 64 bits; negative numbers wrap, as in NumPy."""
     end = 2 ** (_width(to) - 1)
     low = b.fptosi(x, to)
     high = b.xor(b.fptosi(b.fsub(x, number(x.type, float(end))), to), number(to, -end))
@@ -159,8 +159,8 @@ def _intrinsic(name: str, count: int) -> Callable[..., Any]:
 
 
 def _extremum(op: str) -> Callable[..., Any]:
-    """NumPy's, which has what the instruction of x86 gives: of two zeros the second. A sum keeps nans apart from that,
-    which a second select of `x` does not: LLVM would make one of both, and no use of the instruction."""
+    """Emit NumPy's extremum, which returns the second of two zeros as the x86 instruction does. A sum propagates nan. A
+    second select of `x` would not do, because LLVM would merge both selects and not use the instruction."""
 
     def emit(b: ir.IRBuilder, x: Any, y: Any) -> Any:
         if _is_zero(y):
@@ -181,7 +181,7 @@ _SECOND_ZERO = platform.machine() in ("x86_64", "AMD64")
 
 
 def multiply_add(b: ir.IRBuilder, x: Any, y: Any, z: Any, flags: tuple[str, ...] = ()) -> Any:
-    """`x * y + z`, rounded once where the machine has an operation for that."""
+    """Emit `x * y + z`, rounded once if the target has FMA."""
     t = x.type
     return b.call(b.module.intrinsic("fmuladd", [t], t, [t] * 3), [x, y, z], fastmath=flags)
 
@@ -329,7 +329,7 @@ _COMBINES = SCATTERS | STOPS
 
 
 def identity(combiner: str, dtype: str, lanes: int = 0) -> Any:
-    """What a reduction starts from. To NumPy a sum of -0.0 alone is 0.0."""
+    """The identity of a reduction. In NumPy a sum of -0.0 alone is 0.0."""
     return number(of_lanes(_TYPES[dtype], lanes), _identity(combiner, dtype))
 
 
@@ -351,7 +351,8 @@ def _identity(combiner: str, dtype: str) -> Any:
 
 
 def combine(b: ir.IRBuilder, combiner: str, total: Any, value: Any, dtype: str, factors: Sequence[Any] = ()) -> Any:
-    """`total` with one more `value`; sums and products may be reassociated, in an order that only the code fixes.
+    """Combine `total` with one more `value`. Sums and products may be reassociated, in an order fixed by the code
+    alone.
 
     A value that is the product of two `factors` is added in one operation.
     """
@@ -364,12 +365,12 @@ def combine(b: ir.IRBuilder, combiner: str, total: Any, value: Any, dtype: str, 
 
 
 def is_extremum(x: Reduce) -> bool:
-    """Whether a register holds the extremum of floats: then a second one holds whether there was a nan."""
+    """Whether a register holds a float extremum; a second register then holds whether there was a nan."""
     return x.combiner in ("maximum", "minimum") and x.value.dtype[0] == "f"
 
 
 def registers(x: Reduce, lanes: int = 0) -> list[Any]:
-    """What the registers of a reduction begin with; where that asks for a place, they are no vectors."""
+    """The initial registers of a reduction; scalars if it returns an index."""
     if x.combiner in FIRST:
         return [identity(FIRST[x.combiner], x.value.dtype), I64(0)]
     start = identity(x.combiner, x.value.dtype, lanes)
@@ -377,17 +378,18 @@ def registers(x: Reduce, lanes: int = 0) -> list[Any]:
 
 
 def _flags(t: Any) -> Any:
-    """The type that says of values of type `t` whether one was nan: as wide as they are where comparisons of vectors
-    give that, for it would be made narrow each time."""
+    """The type of nan flags for values of type `t`: as wide as the values if vector comparisons give that width,
+    because otherwise the flags would be narrowed each time."""
     wide = lanes_of(t) and not has_masks_of_bytes()
     return of_lanes(ir.IntType(64 if element_of(t) == _TYPES["f64"] else 32) if wide else BOOL, lanes_of(t))
 
 
 def extremum(b: ir.IRBuilder, combiner: str, totals: list[Any], value: Any) -> list[Any]:
-    """`totals`, the best and whether there was a nan, with one more `value`: cheaper than an extremum that keeps nans.
+    """Combine `totals`, the extremum and its nan flag, with one more `value`; cheaper than an extremum that propagates
+    nan.
 
-    The flags say that the total means nothing once there was a nan. Of two zeros the later one stays, as with NumPy in
-    rows that are shorter than its vectors; where the instruction has an order of zeros, either will do.
+    The total means nothing once the flag is set. The later of two zeros is returned, as in NumPy for rows shorter than
+    its vectors. If the instruction orders zeros, either may be returned.
     """
     total, seen_nan = totals
     flags = ("nnan",) if _SECOND_ZERO else _NUMBERS
@@ -397,16 +399,16 @@ def extremum(b: ir.IRBuilder, combiner: str, totals: list[Any], value: Any) -> l
 
 
 def first(b: ir.IRBuilder, x: Reduce, totals: list[Any], value: Any, place: Any) -> list[Any]:
-    """`totals`, the best and where it is, with one more `value` at a `place` behind that."""
-    best, found = totals
+    """Combine `totals`, the extremum and its index, with one more `value` at a later `place`."""
+    best, result = totals
     take = compare(b, "lt" if FIRST[x.combiner] == "minimum" else "gt", value, best, x.value.dtype[0])
     if x.value.dtype[0] == "f":
         take = b.or_(take, b.and_(b.fcmp_unordered("uno", value, value), b.fcmp_ordered("ord", best, best)))
-    return [b.select(take, value, best), b.select(take, place, found)]
+    return [b.select(take, value, best), b.select(take, place, result)]
 
 
 def settled(b: ir.IRBuilder, x: Reduce, totals: list[Any]) -> Any:
-    """The result of a reduction with these registers."""
+    """The final result of a reduction with these registers."""
     value, dtype = totals[0], x.value.dtype
     if x.combiner in FIRST:
         return totals[-1]

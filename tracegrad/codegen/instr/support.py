@@ -1,13 +1,13 @@
-"""Loops that programs share, each compiled once: fills, the combination of partial results, chunks run in order.
+"""Emit support functions that programs share: fill, combination of partial results, and the serial chunk loop.
 
     void tg_fill.<dtype>(T *out, T value, i64 count)
     void tg_combine.<combiner>.<dtype>(T *out, T *partial, i64 size, i64 chunks)
     void tg_merge.<combiner>.<dtype>(T *out, T *more, i64 size)
     void tg_chunks(void (*task)(void *context, i64 chunk), void *context, i64 chunks)
 
-`tg_combine` folds `chunks` results of `size` elements each, in order of the chunks; `tg_merge` one more result with
-those that are in `out`. Both of a combiner and dtype are one module. Their loops are vectors already, so that LLVM has
-little to do.
+`tg_combine` folds `chunks` results of `size` elements each, in the order of the chunks. `tg_merge` folds one more
+result into `out`. Both functions of one combiner and dtype are one module. Their loops are emitted as vectors, so LLVM
+has little to optimize.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OF_WORDS = ir.FunctionType(
 
 
 def signature(name: str) -> Any:
-    """The type of one of these functions, or of the thread pool's `tg_parallel_for`, which is that of `tg_chunks`."""
+    """The type of a support function, or of the thread pool's `tg_parallel_for`, which has the type of `tg_chunks`."""
     if name in ("tg_chunks", "tg_parallel_for"):
         return ir.FunctionType(ir.VoidType(), [TASK.as_pointer(), _POINTER, I64])
     t = memory_type(name.rpartition(".")[2])
@@ -42,7 +42,7 @@ def signature(name: str) -> Any:
 
 
 def support_module(name: str) -> str:
-    """The module that defines one of these functions, as text."""
+    """Emit the module that defines a support function, as text."""
     module = ir.Module(name)
     merges = name.startswith(MERGED)
     for each in [f"{prefix}.{name.partition('.')[2]}" for prefix in MERGED] if merges else [name]:
@@ -67,7 +67,7 @@ def _define(function: ir.Function) -> None:
 
 
 def fill(b: ir.IRBuilder, dtype: str, out: Any, value: Any, count: Any) -> None:
-    """Store `value`, as it lies in memory, so many times, a line of the cache at a time."""
+    """Store `value`, in its memory type, `count` times, one cache line at a time."""
     lanes = 64 // dtype_named(dtype).itemsize
     line, several = splat(b, value, lanes), ir.VectorType(value.type, lanes).as_pointer()
     lines = b.udiv(count, ir.Constant(I64, lanes))
@@ -112,7 +112,7 @@ def _combine(b: ir.IRBuilder, merge: ir.Function, out: Any, partial: Any, size: 
 
 
 def smaller(b: ir.IRBuilder, x: Any, y: Any) -> Any:
-    """The smaller one of two integers."""
+    """The minimum of two integers."""
     return b.select(b.icmp_signed("<", x, y), x, y)
 
 
@@ -133,7 +133,7 @@ def loop(b: ir.IRBuilder, count: Any, body: Any) -> None:
 
 
 def fetch_places(b: ir.IRBuilder, words: Any, pointers: Any, count: Any, first: int) -> Any:
-    """The addresses of so many places, the words of which begin with number `first`."""
+    """Load `count` addresses from the words that begin with number `first`."""
     slots = b.alloca(_POINTER, count)
 
     def fetch(i: Any) -> None:

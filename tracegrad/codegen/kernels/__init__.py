@@ -1,1 +1,1 @@
-"""One kernel: loop optimizations, vectorization, and its LLVM IR."""
+"""Generate the LLVM IR of one kernel: loop optimizations, vectorization, and code generation."""

@@ -1,9 +1,8 @@
-"""Loops that a mask makes shorter: of `where(i < n, ..., what is there)`, only what lies below `n` need be computed.
+"""Tighten the bounds of a loop to a mask: for `where(i < n, ..., old)`, iterate only below `n`.
 
-A part of a row, as `A[i, :j]` in a loop over `j`, is the whole row and a mask. Where a kernel does nothing for the
-elements that the mask leaves out, as to store what was there, or to add 0 to a sum, its loop ends where the mask does.
-So a row is left out of which a mask of rows says that there is nothing to do.
-What is found here follows from the kernel's text alone.
+A slice like `A[i, :j]` in a loop over `j` is lowered to the whole row and a mask. The loop ends where the mask ends if
+the kernel does nothing for masked elements: it stores the old value, or adds 0 to a sum. A row is skipped entirely if a
+mask of rows says that it has nothing to do. The decision depends on the kernel's text alone.
 """
 
 from __future__ import annotations
@@ -27,26 +26,26 @@ class Clip(NamedTuple):
 
 
 def clip_of(kernel: Kernel) -> Clip | None:
-    """The mask outside of which a kernel with one loop does nothing."""
+    """The mask outside of which a kernel with one loop does nothing, or None."""
     plain = all(isinstance(x, Compute | Load | Index | Store | Reduce) for x in kernel.body)
     if len(kernel.loops) != 1 or kernel.loops[0].extent.value is not None or not plain:
         return None
     var = kernel.loops[0].var
-    made = {x.out.name: x for x in kernel.body if isinstance(x, Compute | Load | Index)}
+    table = {x.out.name: x for x in kernel.body if isinstance(x, Compute | Load | Index)}
     for x in kernel.body:
         if not isinstance(x, Compute) or x.op not in _SWAPPED:
             continue
         for op, (index, bound) in ((x.op, x.args), (_SWAPPED[x.op], x.args[::-1])):
-            at = made.get(index.name)
+            at = table.get(index.name)
             if isinstance(at, Index) and str(at.value) == var and bound.dtype == "i64" == index.dtype:
-                needed = _fixed(bound, made, var)
+                needed = _fixed(bound, table, var)
                 if needed is not None and _does_nothing(kernel, x.out.name):
                     return Clip(op, bound, [y for y in kernel.body if id(y) in needed])
     return None
 
 
 def mask_of_rows(kernel: Kernel) -> Load | None:
-    """What a kernel loads for a row, without which being true its innermost loop does nothing for that row."""
+    """The mask of rows that a kernel loads: its innermost loop does nothing for a row whose mask is false."""
     plain = all(isinstance(x, Compute | Load | Index | Store | Reduce) for x in kernel.body)
     if len(kernel.loops) < 2 or not plain:
         return None
@@ -62,22 +61,22 @@ def mask_of_rows(kernel: Kernel) -> Load | None:
     return None
 
 
-def _fixed(x: Operand, made: dict[str, Any], var: str) -> set[int] | None:
-    """The instructions that compute an integer which is the same in each iteration; None if it is not known to be."""
-    if not x.name or x.name not in made:
+def _fixed(x: Operand, table: dict[str, Any], var: str) -> set[int] | None:
+    """The instructions that compute a loop-invariant integer; None if it is not known to be loop-invariant."""
+    if not x.name or x.name not in table:
         return set()  # an immediate, or a constant of the kernel
-    found = made[x.name]
-    if isinstance(found, Load):
-        return {id(found)} if all(s[0] not in "iv" for s in found.address.symbols) else None
-    if not isinstance(found, Compute) or found.op not in _INTEGERS or found.out.dtype != "i64":
+    result = table[x.name]
+    if isinstance(result, Load):
+        return {id(result)} if all(s[0] not in "iv" for s in result.address.symbols) else None
+    if not isinstance(result, Compute) or result.op not in _INTEGERS or result.out.dtype != "i64":
         return None
-    parts = [_fixed(y, made, var) for y in found.args]
+    parts = [_fixed(y, table, var) for y in result.args]
     known = [y for y in parts if y is not None]
-    return {id(found)}.union(*known) if len(known) == len(parts) else None
+    return {id(result)}.union(*known) if len(known) == len(parts) else None
 
 
 def _does_nothing(kernel: Kernel, mask: str) -> bool:
-    """Whether an iteration for which the mask is false leaves everything as it is."""
+    """Whether an iteration with a false mask leaves memory unchanged."""
     forms: dict[str, Any] = {}
 
     def form(x: Operand) -> Any:
@@ -105,7 +104,7 @@ _ZERO, _NOTHING, _FALSE = ("constant", "0.0"), ("constant", "-0.0"), ("constant"
 
 
 def _form(x: Compute, args: list[Any]) -> Any:
-    """What a value is where the mask is false, to the bit."""
+    """A value as it is when the mask is false, to the bit."""
     if x.op == "where":
         return args[2] if args[0] == _FALSE or args[1] == args[2] else x.out.name
     if x.op == "logical_and" and _FALSE in args:

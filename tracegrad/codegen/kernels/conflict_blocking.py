@@ -1,9 +1,9 @@
-"""Kernels that read or write across memory, as one that transposes: where its rows collide, they go stretch by stretch.
+"""Block the innermost loop of a kernel that strides across memory, against conflicts of cache sets.
 
-A row of what such a kernel writes takes an element of each of many lines of the cache, and the next row the elements
-beside them. Lines that are a multiple of a large power of two apart share so few places in the cache that each has left
-it by then: to transpose 2048 by 2048 elements takes five times as long as 2000 by 2000. So the innermost loop runs over
-a stretch, for all turns of the loops around it, and then over the next: its lines stay until they are used up.
+A row written across memory takes one element of each of many cache lines, and the next row takes their next
+elements. Cache lines whose distance is a multiple of a large power of two share few cache sets, so they are evicted
+before the next row. The innermost loop therefore runs over one block for all iterations of the outer loops, then over
+the next block: its lines stay in the cache until they are used up.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tracegrad.codegen.loopir.polynomial import Poly
 
 __all__ = ["in_stretches", "steps_across"]
 
-STRETCH = 8  # elements
+STRETCH = 8  # elements of a block
 COLLIDING = 512
 
 
 def steps_across(kernel: Kernel) -> list[Poly]:
-    """How far the innermost loop goes across memory, in elements, where a loop around it goes along; nothing where the
-    order of the turns matters."""
+    """The strides, in elements, with which the innermost loop crosses memory that an outer loop runs along. Empty if
+    the order of iterations matters."""
     if len(kernel.loops) < 2 or kernel.chunked == len(kernel.loops) - 1 or kernel.loops[-1].extent.value is not None:
         return []
     every = accesses(kernel.body)
@@ -37,8 +37,8 @@ def steps_across(kernel: Kernel) -> list[Poly]:
 
 
 def in_stretches(b: ir.IRBuilder, extent: Any, steps: list[Any], write: Any) -> None:
-    """Write `write(first, last)` for each stretch of the innermost loop, which has `extent` turns; all are one, if no
-    step makes lines collide."""
+    """Emit `write(first, last)` for each block of the innermost loop, which has `extent` iterations. There is one block
+    if no stride causes cache conflicts."""
     size = ir.Constant(I64, STRETCH)
     largest: ir.Value = ir.Constant(I64, 1 << 62)
     for step in steps:

@@ -1,9 +1,8 @@
-"""Reductions that are done as soon as something is found: whether any, or all, and the first index where something is.
+"""Leave a reduction early once its result is known: any, all, and the first index that matches.
 
-The smallest of `where(found, index, missing)` is the first index along a loop at which `found` holds, if `missing` is
-not below the indices: what lies before it does not matter, nor what lies behind. In `where(found, missing, index)` it
-is the first at which it does not. So the loop asks several vectors at a
-time whether there is one, and computes with those alone in which there is.
+The minimum of `where(found, index, missing)` is the first index along a loop at which `found` holds, if `missing` is
+not below the indices. Later elements do not matter. In `where(found, missing, index)` it is the first index at which
+`found` does not hold. The loop tests several vectors at a time, and evaluates only the vectors that contain a match.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from tracegrad.codegen.loopir.steps import Launch
 
 __all__ = ["Count", "First", "Search", "first_of", "search_of", "searching", "stop_early"]
 
-COUNTED = 4  # vectors of truths in a turn
-LONG = 256  # elements of rows that are left when it is known what they are reduced to: vectors of a turn
+COUNTED = 4  # vectors of booleans per iteration
+LONG = 256  # minimum elements of a row for an early exit: the vectors of an iteration
 
 
 class Search(NamedTuple):
-    """What the innermost loop of a kernel looks for: a lane in which `wanted` is true, or false if it looks for `all`
-    of them; the `place` that it asks for, what is `missing` where there is none, and numbers that are equal or of which
-    one is nan where `wanted` is true: one comparison says that there is nothing."""
+    """A search of the innermost loop: for a lane in which `wanted` is true, or false if it tests `all` lanes. It may
+    return the index `place`, or `missing` without a match. `alike` are two numbers; if `wanted` is true, they are equal
+    or one is nan, so one comparison proves that nothing matches."""
 
     wanted: Operand
     all: bool = False
@@ -51,51 +50,51 @@ class Search(NamedTuple):
 
 
 class First(NamedTuple):
-    """What it looks for is the first extremum of all: the reduction that says so."""
+    """A search for the first extremum of all: the reduction that computes its index."""
 
     found: Reduce
 
 
 class Count(NamedTuple):
-    """It looks for all lanes in which `wanted` is true, and counts them."""
+    """A search for all lanes in which `wanted` is true, which are counted."""
 
     wanted: Operand
 
 
 def searching(kernel: Kernel, vectors: Vectors | None) -> tuple[Vectors | None, Search | First | Count | None]:
-    """The vectors of `kernel` and what it looks for. Vectors are as long as what is looked at, not as its places."""
+    """The vectors of `kernel` and its search. The vectors have the width of the searched elements, not of indices."""
     if kernel.body and isinstance(kernel.body[-1], Reduce) and kernel.body[-1].combiner in FIRST:
         return vectors, First(kernel.body[-1])
     short = vectors_to_look_at(kernel) if vectors is None else None
     search = search_of(kernel, vectors or short)
     if search is None:
         return _counting(kernel) if vectors is None and len(kernel.loops) == 1 else (vectors, None)
-    made = vectors or short
-    assert made is not None
-    seen = [x.out for x in kernel.body if isinstance(x, Load) and x.out.name in made.varying]
+    result = vectors or short
+    assert result is not None
+    seen = [x.out for x in kernel.body if isinstance(x, Load) and x.out.name in result.varying]
     widest = max([dtype_named(x.dtype).itemsize for x in seen], default=8)
     if short is not None or search.place is not None:
-        made = made._replace(lanes=max(made.lanes, vector_bytes() // widest))
-    return made, search
+        result = result._replace(lanes=max(result.lanes, vector_bytes() // widest))
+    return result, search
 
 
 def _counting(kernel: Kernel) -> tuple[Vectors | None, Count | None]:
-    """The same of one that counts truths, of elements that are too short for masks: these are as many bits."""
+    """The same for a kernel that counts booleans of elements too short for masks; the booleans are bits."""
     if len(kernel.body) < 2 or not isinstance(kernel.body[-1], Reduce):
         return None, None
-    *looks, truth, total = kernel.body
-    counts = total.combiner == "add" and total.over and isinstance(truth, Compute) and truth.op == "cast"
-    if not counts or truth.out != total.value or total.value.dtype[0] != "i" or truth.args[0].dtype != "bool":
+    *looks, boolean, total = kernel.body
+    counts = total.combiner == "add" and total.over and isinstance(boolean, Compute) and boolean.op == "cast"
+    if not counts or boolean.out != total.value or total.value.dtype[0] != "i" or boolean.args[0].dtype != "bool":
         return None, None
     short = vectors_to_look_at(replace(kernel, body=looks))
-    wanted = truth.args[0]
+    wanted = boolean.args[0]
     if short is None or wanted.name not in short.varying or any(isinstance(x, Guard | Reduce | Store) for x in looks):
         return None, None
-    return short._replace(at_once=COUNTED, varying=short.varying | {truth.out.name}), Count(wanted)
+    return short._replace(at_once=COUNTED, varying=short.varying | {boolean.out.name}), Count(wanted)
 
 
 def stop_early(steps: Sequence[Any], sizes: dict[str, int]) -> None:
-    """Let kernels that ask of long rows whether any or all of their elements are true leave a row when they know."""
+    """Let kernels that reduce long rows by any or all leave a row as soon as the result is known."""
     for step in steps:
         if not isinstance(step, Launch) or not step.kernel.body or len(step.kernel.loops) < 2:
             continue
@@ -110,7 +109,7 @@ def stop_early(steps: Sequence[Any], sizes: dict[str, int]) -> None:
 
 
 def search_of(kernel: Kernel, vectors: Vectors | None) -> Search | None:
-    """What `kernel`, which is made of these vectors, looks for, if that is all it does."""
+    """The search of a vectorized `kernel`, if a search is all it does."""
     if vectors is None or not vectors.at_once or vectors.rows or kernel.loops[-1].extent.value is not None:
         return None
     if any(isinstance(x, Guard) for x in kernel.body):
@@ -120,37 +119,37 @@ def search_of(kernel: Kernel, vectors: Vectors | None) -> Search | None:
         return None
     value, combiner = roots[0].value, roots[0].combiner
     if value.dtype == "bool":
-        # Of short rows, several are reduced at a time.
+        # Short rows are reduced several at a time.
         stops = combiner in STOPS or (len(kernel.loops) == 1 and combiner in (*ANY, *ALL))
         return Search(value, combiner in ALL) if stops and value.name in vectors.varying else None
     return first_of(kernel, value, vectors.varying) if combiner == "minimum" else None
 
 
 def first_of(kernel: Kernel, value: Operand, varying: Collection[str]) -> Search | None:
-    """What `kernel`, whose result is the least `value`, looks for, if that is the first place of something."""
-    made: dict[str, Any] = {x.out.name: x for x in kernel.body if hasattr(x, "out")}
-    chosen = made.get(value.name)
+    """The search of a `kernel` whose result is the minimum `value`, if that is a first index."""
+    table: dict[str, Any] = {x.out.name: x for x in kernel.body if hasattr(x, "out")}
+    chosen = table.get(value.name)
     if not isinstance(chosen, Compute) or chosen.op != "where":
         return None
     wanted, index, missing = chosen.args
-    if false := not isinstance(made.get(index.name), Index):
+    if false := not isinstance(table.get(index.name), Index):
         index, missing = missing, index
-    place = made.get(index.name)
+    place = table.get(index.name)
     if not isinstance(place, Index) or wanted.name not in varying or missing.name in varying:
         return None
     var = kernel.loops[-1].var
     along = place.value.coefficient(var) == 1 and not place.value.symbols.intersection(varying) - {var}
     if not along or missing.dtype != "i64":
         return None
-    return Search(wanted, false, place.value, missing, None if false else _alike(made, wanted))
+    return Search(wanted, false, place.value, missing, None if false else _alike(table, wanted))
 
 
-def _alike(made: dict[str, Any], wanted: Operand) -> tuple[Operand, Operand] | None:
-    """The numbers of which `wanted` says that they are equal, or the first is nan."""
+def _alike(table: dict[str, Any], wanted: Operand) -> tuple[Operand, Operand] | None:
+    """The two numbers whose equality, or a nan in the first, `wanted` tests."""
 
     def parts(x: Operand, op: str) -> tuple[Operand, ...]:
-        found = made.get(x.name)
-        return found.args if isinstance(found, Compute) and found.op == op else ()
+        result = table.get(x.name)
+        return result.args if isinstance(result, Compute) and result.op == op else ()
 
     for one, other in itertools.permutations(parts(wanted, "logical_or"), 2):
         equal, unordered = parts(one, "eq"), parts(other, "ne")

@@ -1,12 +1,12 @@
-"""Products that are fused with the sum they belong to: which ones, the text of a kernel says.
+"""Mark the products that a kernel contracts with a sum into a fused multiply-add (FMA contraction).
 
-LLVM would fuse what happens to stand in one block when it makes machine code, so bits would depend on what a kernel is
-compiled with, and on its passes. Here each sum, difference or total is fused with a product of the same body that
-nothing else uses: one rounding instead of two, on machines that are quicker this way. Of what has another use, that
-would see the rounded product, and `x * c - f(x * c)` be the rounding of a large number instead of 0.
+LLVM would contract whatever happens to stand in one block, so bits would depend on the passes and on the neighbouring
+kernels. Here each sum, difference or total is fused with a product of the same body that has no other use. That is one
+rounding instead of two, and faster. With another use, the product would also be needed rounded, and
+`x * c - f(x * c)` would be the rounding error of a large number instead of 0.
 
-That other use may be in another kernel, and a value is the same in all kernels that compute it: `x == np.max(x)` is
-true somewhere. So what is stored, or has several uses in the graph, is marked in the text as `rounded`.
+The other use may be in another kernel, and a value must be equal in all kernels that compute it: `x == np.max(x)` is
+true somewhere. A product that is stored, or has several uses in the graph, is therefore marked `rounded` in the text.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ Products = dict[str, tuple[Operand, ...]]  # the factors, by the name of the pro
 
 
 def products_of(body: list[Any]) -> Products:
-    """The products of a kernel that are fused with what they are added to.
+    """The products of a kernel that are fused with their sums (FMA).
 
     >>> x, p, q, s = (Operand(name, "f64") for name in ("x", "p", "q", "s"))
     >>> list(products_of([Compute(p, "mul", (x, x)), Compute(q, "mul", (p, x)), Compute(s, "add", (q, p))]))
     ['q']
     """
-    found: Products = {}
+    table: Products = {}
     uses = Counter([x.name for x in operands(body)])
     for block in _blocks(body):
         products = [x for x in block if isinstance(x, Compute) and x.op == "mul" and not x.rounded]
-        made = {x.out.name: x.args for x in products if x.out.dtype[0] == "f" and uses[x.out.name] == 1}
-        for x in block if made else ():
+        mapping = {x.out.name: x.args for x in products if x.out.dtype[0] == "f" and uses[x.out.name] == 1}
+        for x in block if mapping else ():
             for name in _added(x):
-                if name in made:
-                    found[name] = made[name]
-    return found
+                if name in mapping:
+                    table[name] = mapping[name]
+    return table
 
 
 def mark_rounded(body: list[Any], shared: Collection[str]) -> None:
-    """Mark the products that would be fused, of those which others share.
+    """Mark products that would be fused but have other uses, as `rounded`.
 
     >>> x, p, s = (Operand(name, "f64") for name in ("x", "p", "s"))
     >>> body = [Compute(p, "mul", (x, x)), Compute(s, "add", (p, x))]
@@ -69,14 +69,14 @@ def _is_float(x: Compute, *ops: str) -> bool:
 
 
 def _added(x: Any) -> list[str]:
-    """What is added up, and may be a product."""
+    """The addends of a sum, which may be products."""
     if isinstance(x, Compute) and _is_float(x, "add", "sub"):
         return [a.name for a in x.args]
     return [x.value.name] if isinstance(x, Reduce) and x.combiner == "add" else []
 
 
 def computed(b: ir.IRBuilder, x: Compute, value_of: Callable[[Operand], Any], products: Products) -> Any:
-    """The value of an operation; of two products, the first is fused."""
+    """Emit an operation; if both operands are products, the first is fused."""
     dtypes = [a.dtype for a in x.args]
     where = next((k for k, a in enumerate(x.args) if a.name in products), -1) if _is_float(x, "add", "sub") else -1
     if where < 0:
@@ -91,5 +91,5 @@ def computed(b: ir.IRBuilder, x: Compute, value_of: Callable[[Operand], Any], pr
 
 
 def factors_of(x: Reduce, value_of: Callable[[Operand], Any], products: Products) -> list[Any]:
-    """What a total is to add the product of, if it is one."""
+    """The factors of the product that a reduction adds, if it adds one."""
     return [value_of(a) for name in _added(x) for a in products.get(name, ())]

@@ -1,9 +1,9 @@
-"""Short loops, written out: reductions over a few elements that lie apart, as the windows of a pooling, and choices.
+"""Unroll short loops fully: reductions over a few strided elements, as pooling windows, and selections.
 
-Such loops would stand around the innermost one, and a result be combined in memory with each element of its window.
-Written out, an element of the result is a few loads and what combines them. Guards that ask which element of its window
-one is, as where windows overlap, are answered then; and so where the elements of a gradient are in the one or the other
-elements of windows in turn.
+Without unrolling, a short loop would surround the innermost loop, and a result would be combined in memory with each
+element of its window. Unrolled, an element of the result is a few loads and their combination. Guards that test the
+position within an overlapping window are resolved at compile time, also when the elements of a gradient alternate
+between windows.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from tracegrad.codegen.loopir.polynomial import Poly
 __all__ = ["write_out_choices", "write_out_reductions"]
 
 MOST = 96  # instructions
-MOST_OF_CHOICES = 240  # the same, where nothing is reduced
+MOST_OF_CHOICES = 240  # instructions of a kernel without reductions
 MOST_TIMES = 16
 _OF_CHOICES = frozenset([Compute, Load, Index, Guard, Store])
 
 
 def write_out_reductions(kernel: Kernel) -> None:
-    """Leave out the loops of a kernel that all of its results reduce over, if these are short, in place.
+    """Unroll, in place, the short loops of a kernel that all of its results reduce over.
 
-    What they leave is the same for each turn of theirs, one after the other.
+    The iterations of the short loops then follow each other in the body, in their order.
     """
     reductions = [x for x in kernel.body if isinstance(x, Reduce)]
     short = [loop for loop in kernel.loops if loop.extent.value is not None] if reductions else []
@@ -38,9 +38,9 @@ def write_out_reductions(kernel: Kernel) -> None:
 
 
 def write_out_choices(kernel: Kernel) -> None:
-    """Leave out the short loops of a kernel that guards ask where they are, in place, and so these questions.
+    """Unroll, in place, the short loops of a kernel whose guards test their variables, which resolves the guards.
 
-    Where guards ask for nothing else, a kernel for each part does the same (`split`).
+    If guards test nothing else, one kernel for each part does the same (`loop_splitting`).
     """
     body = flattened(kernel.body)
     if not _OF_CHOICES.issuperset(map(type, body)):
@@ -67,7 +67,7 @@ def _write_out(kernel: Kernel, short: list[Loop], most: int) -> None:
 
 
 def _is_plain(body: list[Any]) -> bool:
-    """Whether a kernel computes, and reduces each result to an element of its own."""
+    """Whether a kernel only computes, and reduces each result to an element of its own."""
     for x in flattened(body):
         if not isinstance(x, Compute | Load | Index | Guard | Reduce) or (isinstance(x, Reduce) and x.scatters):
             return False
@@ -75,7 +75,7 @@ def _is_plain(body: list[Any]) -> bool:
 
 
 def _is_apart(kernel: Kernel, var: str) -> bool:
-    """Whether no access runs along memory with `var`, or all can run along another loop."""
+    """Whether no access is contiguous along `var`, or all accesses can run along another loop."""
     accesses = [x for x in flattened(kernel.body) if isinstance(x, Load | Reduce)]
     if not any(x.address.coefficient(var).value in (-1, 1) for x in accesses):
         return True
@@ -89,9 +89,9 @@ def _runs_along(x: Load | Reduce, var: str) -> bool:
 
 
 def _is_alike(kernel: Kernel, reductions: list[Reduce], var: str) -> bool:
-    """Whether all results reduce over a loop; or over all that are not short, and have an element for each turn.
+    """Whether all results reduce over a loop; or over all loops that are not short, with an element for each iteration.
 
-    A loop that can be one with another is left to that.
+    A loop that can be coalesced with another is not unrolled.
     """
     if all(var in x.over for x in reductions):
         return True
@@ -104,18 +104,18 @@ def _is_alike(kernel: Kernel, reductions: list[Reduce], var: str) -> bool:
 
 
 class _Copies:
-    """The body of a kernel, once for each turn of some of its loops."""
+    """The body of a kernel, unrolled over some of its loops."""
 
     def __init__(self, kernel: Kernel):
         self.kernel = kernel
         self.body: list[Any] = []
-        self.count = self.copied = 0  # values that have names, and instructions that have copies
+        self.count = self.copied = 0  # number of named values, and of copied instructions
         self.loads: dict[tuple[str, Poly], Operand] = {}
         self.totals: dict[tuple[int, Poly], Operand] = {}
 
     def written(self, gone: set[str], extents: list[int], names: list[str]) -> list[Any]:
-        for turn in product(*map(range, extents)):
-            _Copy(self, {name: Poly.constant(i) for name, i in zip(names, turn)}).write(self.kernel.body)
+        for iteration in product(*map(range, extents)):
+            _Copy(self, {name: Poly.constant(i) for name, i in zip(names, iteration)}).write(self.kernel.body)
         for (k, address), total in self.totals.items():
             x = self.kernel.body[k]
             over = tuple(var for var in x.over if var not in gone)
@@ -124,7 +124,7 @@ class _Copies:
         return self.body
 
     def _begun(self, combiner: str, total: Operand) -> Operand:
-        """`total` as it is where a reduction begins with its identity: to NumPy a sum of -0.0 alone is 0.0."""
+        """`total` combined with the identity of its reduction: in NumPy a sum of -0.0 alone is 0.0."""
         if (combiner, total.dtype[0]) != ("add", "f"):
             return total
         return self.emit(Compute(self.new(total), "add", (total, Operand("", total.dtype, "0.0"))))
@@ -140,7 +140,7 @@ class _Copies:
 
 
 class _Copy:
-    """A copy of the body, for a turn in which loops are `at` these values."""
+    """A copy of the body for one iteration, whose loop variables have the values `at`."""
 
     def __init__(self, copies: _Copies, at: dict[str, Poly]):
         self.copies, self.at = copies, at
@@ -173,7 +173,7 @@ class _Copy:
         return copies.emit(Compute(copies.new(x.out), x.op, tuple(map(self._named, x.args)), x.rounded))
 
     def _guard(self, x: Guard) -> Operand:
-        """What a guard gives: its result or its fill, if this turn says which."""
+        """The value of a guard: its result or its fill, if this iteration decides."""
         ranges = [tuple(map(self._moved, four)) for four in x.ranges]
         known = [_is_within(four) for four in ranges]
         if False in known:
@@ -203,7 +203,7 @@ class _Copy:
 
 
 def _is_within(four: tuple[Poly, ...]) -> bool | None:
-    """Whether a range of a guard has its value; None if that is not known."""
+    """Whether the value of a range is in the range; None if that is not known."""
     low, value, high, step = (x.value for x in four)
     if low is None or value is None or high is None or step is None:
         return None

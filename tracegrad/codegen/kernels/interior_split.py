@@ -1,8 +1,8 @@
-"""The part of an innermost loop in which all guards hold: it needs no masks, nor anything to compute them.
+"""Split an innermost loop into its guard-free interior and the boundary (index-set splitting).
 
-A stencil is guarded at both ends of a row, and in the first and the last rows. Whether a row is guarded, and where its
-part begins and ends, is known before the loop. What lies before that part and behind it, and rows that have none, run
-with the guards. Of a plain loop, only the part without them is one that LLVM's vectoriser can make vectors of.
+A stencil has guards at both ends of a row, and in the first and the last rows. The bounds of the interior of each row
+are computed before the loop. Iterations before and after the interior, and rows without one, run with the guards. In
+a plain loop, LLVM's vectorizer can vectorize only the guard-free interior.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = ["Inside", "Part", "holds", "inside_of", "part_inside", "plain_parts"]
 
 
 class Inside(NamedTuple):
-    """Where guards hold: those of which that is known, by identity; the bounds of the loop's variable; and what has to
-    be within other bounds, whatever the variable is."""
+    """The interior of a loop: the guards known to hold in it, by identity; the bounds of the loop variable; and the
+    loop-invariant ranges that must hold."""
 
     guards: frozenset[int]
     bounds: dict[tuple[Poly, Poly], None]
@@ -32,7 +32,8 @@ class Inside(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Turns of a plain loop; of guards, by identity, whether they hold, where that is known; whether turns are many."""
+    """Iterations of a plain loop: their bounds, the known outcomes of guards, by identity, and whether there are many
+    iterations."""
 
     low: Any
     high: Any
@@ -41,7 +42,7 @@ class Part(NamedTuple):
 
 
 def inside_of(body: list[Any], var: str, varying: Collection[str]) -> Inside | None:
-    """Where the guards in a loop over `var` hold, if that is known of any that is not the same for all lanes."""
+    """The interior in which guards of a loop over `var` hold, if any lane-dependent guard has a known range."""
     guards, bounds, tests = set[int](), dict[tuple[Poly, Poly], None](), dict[tuple[Poly, Poly], None]()
     for x in flattened(body):
         if not isinstance(x, Guard) or x.out.name not in varying:
@@ -61,7 +62,7 @@ def inside_of(body: list[Any], var: str, varying: Collection[str]) -> Inside | N
 
 
 def holds(b: ir.IRBuilder, scalar: Callable[[Poly], Any], guard: Guard) -> Any:
-    """Whether a guard holds in a turn of the loops."""
+    """Whether a guard holds in an iteration."""
     tests = []
     for low, value, high, step in guard.ranges:
         v, lo, hi = map(scalar, (value, low, high))
@@ -74,8 +75,8 @@ def holds(b: ir.IRBuilder, scalar: Callable[[Poly], Any], guard: Guard) -> Any:
 def part_inside(
     b: ir.IRBuilder, scalar: Callable[[Poly], Any], found: Inside, low: Any, end: Any, width: int
 ) -> tuple[Any, Any]:
-    """Where the part begins and ends, in whole turns of `width` from `low` on and no further than `end`; where there is
-    none, at `end`. `scalar` emits what is the same for the whole loop."""
+    """The bounds of the interior, in whole steps of `width` from `low` to at most `end`; an empty interior is at `end`.
+    `scalar` emits loop-invariant values."""
     zero = I64(0)
 
     def most(x: Any, y: Any) -> Any:
@@ -94,19 +95,19 @@ def part_inside(
 
 
 def plain_parts(b: ir.IRBuilder, scalar: Callable[[Poly], Any], kernel: Kernel, low: Any, high: Any) -> list[Part]:
-    """The innermost loop in the order of its parts: that in which guards hold, what lies before it, and behind it. A
-    loop that is short or dear, or whose turns have an order, is one part."""
+    """The parts of the innermost loop: interior, boundary before it, boundary after it. A loop that is short, expensive
+    or serial is one part."""
     whole = [Part(low, high, {}, True)]
     loop = kernel.loops[-1]
     if loop.extent.value is not None or kernel.cost > LIGHTEST or is_serial(kernel):
         return whole
     if any(isinstance(x, Reduce | Check) for x in flattened(kernel.body)):
         return whole
-    found = inside_of(kernel.body, loop.var, dependent(kernel.body, loop.var))
-    if found is None:
+    result = inside_of(kernel.body, loop.var, dependent(kernel.body, loop.var))
+    if result is None:
         return whole
-    first, last = part_inside(b, scalar, found, low, high, 1)
-    alone = len(found.guards) == 1  # so it holds nowhere else
-    outside = dict.fromkeys(found.guards, False) if alone else {}
+    first, last = part_inside(b, scalar, result, low, high, 1)
+    alone = len(result.guards) == 1  # so it does not hold outside
+    outside = dict.fromkeys(result.guards, False) if alone else {}
     ends = [Part(low, first, outside, alone), Part(last, high, outside, alone)]
-    return [Part(first, last, dict.fromkeys(found.guards, True), True), *ends]
+    return [Part(first, last, dict.fromkeys(result.guards, True), True), *ends]

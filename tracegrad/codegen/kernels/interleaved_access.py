@@ -1,4 +1,4 @@
-"""Accesses that are woven: two values of each element, side by side in memory, as the parts of complex numbers."""
+"""Emit interleaved (stride-2) loads and stores: two adjacent values per element, as in complex numbers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["Woven", "read_strided", "weave"]
 
 
 class Woven:
-    """The accesses of a loop over `var` that read or write the next two elements in each turn.
+    """The interleaved accesses of a loop over `var`: each iteration reads or writes the next two elements.
 
-    `stores` has for both addresses of what is written so and not read the two stores, the lower first; `loads` for both
-    addresses of what is read so and not written the lower one. If there is nothing else, elements are in
-    `layout_insensitive` in the lanes of a vector.
+    `stores` maps both addresses of a store pair, whose buffer is not read, to the two stores, the lower first. `loads`
+    maps both addresses of a load pair, whose buffer is not written, to the lower one. If there are no other accesses,
+    `any_order` allows any order of elements in the lanes.
     """
 
     def __init__(self, body: list[Any], var: str):
@@ -41,7 +41,7 @@ class Woven:
         self.any_order = self.any_order and len({x.value.dtype for x in body if isinstance(x, Store)}) == 1
 
     def _in_pairs(self, x: Any, var: str) -> bool:
-        """Whether an access is woven, or the same for all lanes."""
+        """Whether an access is interleaved, or the same for all lanes."""
         if isinstance(x, Store):
             return (x.buffer, x.address) in self.stores
         if not isinstance(x, Load):
@@ -55,7 +55,7 @@ def _is_by_two(x: Any, var: str) -> bool:
 
 
 def weave(loop: VectorLoop, x: Store, value: Any, copy: int, k: int, mask: Any) -> None:
-    """Note the lanes of a woven store, and write them with those of the other, once both are known."""
+    """Save the lanes of an interleaved store, and emit both stores once the lanes of the other are known."""
     low, high = loop.woven.stores[x.buffer, x.address]
     loop.values[id(x), copy, k] = value
     first, second = (loop.values.get((id(y), copy, k)) for y in (low, high))
@@ -65,13 +65,13 @@ def weave(loop: VectorLoop, x: Store, value: Any, copy: int, k: int, mask: Any) 
 
 
 def read_strided(loop: VectorLoop, x: Load, stride: int, copy: int, k: int, mask: Any) -> Any:
-    """Every so many elements; of two that lie side by side both are loaded at once."""
+    """Load with a stride; two interleaved values are loaded at once."""
     low, dtype = loop.woven.loads.get((x.buffer, x.address)), x.out.dtype
     if low is None:
         if stride < 0:
             mask = loop.memory.reversed(mask)
-        found = loop.memory.part(loop._at(x, copy, k, stride), dtype, abs(stride), mask)
-        return found if stride > 0 else loop.memory.reversed(found)
+        result = loop.memory.part(loop._at(x, copy, k, stride), dtype, abs(stride), mask)
+        return result if stride > 0 else loop.memory.reversed(result)
     key = ("pairs", x.buffer, low, loop._copy_of(low.symbols, copy), k, id(mask))
     if key not in loop.values:
         pointer = loop._at(Load(x.out, x.buffer, low), copy, k, 2)

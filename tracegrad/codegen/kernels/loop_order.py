@@ -1,8 +1,8 @@
-"""The loop nest of a kernel: its order, and loops that can run as one.
+"""Order the loops of a kernel's nest (loop interchange) and coalesce adjacent loops.
 
-The innermost loop should run along memory, or reduce into a register, and the one around it along what that goes
-across; adjacent loops are merged when every access runs through them as through one. Nothing else depends on the order:
-kernels are written so that any order is right.
+The innermost loop should run along contiguous memory, or reduce into a register. The next loop should run along the
+memory that the innermost loop strides across. Adjacent loops are coalesced when every access runs through them as
+through one. Kernels are valid in any loop order, so the order affects speed only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["arrange", "is_serial"]
 
 
 def arrange(kernel: Kernel) -> Kernel:
-    """Choose the loop order and merge loops, in place."""
+    """Interchange and coalesce the loops of a kernel, in place."""
     if len(kernel.loops) > 1:
         write_out_reductions(kernel)
         write_out_choices(kernel)
@@ -39,7 +39,7 @@ def is_serial(kernel: Kernel) -> bool:
     written: dict[str, set[Poly | None]] = {x.buffer: set() for x in read}
     for x in every:
         if not isinstance(x, Load) and x.buffer in written:
-            written[x.buffer].add(x.address if isinstance(x, Store) else None)  # one that others may share
+            written[x.buffer].add(x.address if isinstance(x, Store) else None)  # an address that iterations may share
     return any(written[x.buffer] != {x.address} for x in read)
 
 
@@ -50,7 +50,7 @@ def _choose_innermost(kernel: Kernel) -> None:
     best, best_cost = len(kernel.loops) - 1, float("inf")
     for position in range(len(kernel.loops) - 1, -1, -1):
         var = kernel.loops[position].var
-        reduced = {x.buffer: _cost(x, var) for x in reductions}  # once, if it is written out
+        reduced = {x.buffer: _cost(x, var) for x in reductions}  # once, if it is unrolled
         cost = sum([_cost(x, var) for x in others]) + sum(reduced.values())
         if cost < best_cost:
             best, best_cost = position, cost
@@ -58,7 +58,8 @@ def _choose_innermost(kernel: Kernel) -> None:
 
 
 def _bring_together(kernel: Kernel) -> None:
-    """Put a loop along which memory is read that the innermost goes across next to that: see `tiles`."""
+    """Move a loop that is contiguous for loads which the innermost loop strides across, next to the innermost (see
+    `transpose_tiling`)."""
     every, inner = accesses(kernel.body), kernel.loops[-1].var
     if Reduce in map(type, every):
         return
@@ -90,13 +91,13 @@ def _mergeable(body: list[Any], outer: str, inner: Loop) -> bool:
 
 
 def _alike(x: Any, outer: str, inner: Loop) -> bool:
-    """Whether an instruction is the same in one loop as in the two."""
+    """Whether an instruction is the same in the coalesced loop as in the two loops."""
     kind = type(x)
     if kind in ACCESSES:
         if kind is Reduce and (outer in x.over) != (inner.var in x.over):
             return False
-        found: bool = x.address.coefficient(outer) == x.address.coefficient(inner.var) * inner.extent
-        return found
+        result: bool = x.address.coefficient(outer) == x.address.coefficient(inner.var) * inner.extent
+        return result
     both = {outer, inner.var}
     if kind is Guard:
         asked = [p for r in x.ranges for p in r if p.symbols & both]

@@ -1,11 +1,11 @@
-"""The two innermost loops of a kernel as vectors that hold several short rows each.
+"""Vectorize the two innermost loops together: one vector holds several short rows (outer-loop vectorization).
 
     while i + several * rows <= high:  several vectors of whole rows
     while i < high:                    one vector, with a mask for the rows below high
 
-Lane `r * size + k` is element `k` of row `i + r`. What lies row behind row is one access; rows that lie apart are one
-access each, which shuffles put together; what a row has once is repeated, and what rows have in common is loaded before
-the loops. Sums over rows have a vector of partial sums, the parts of which are added behind the loop.
+Lane `r * size + k` is element `k` of row `i + r`. Contiguous rows are one access. Strided rows are one access each,
+joined by shuffles. A value of a row is broadcast to its lanes, and a value common to all rows is loaded before the
+loops. A sum over rows has a vector of partial sums, which are added after the loop.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["rows_loop"]
 
 
 def rows_loop(outer: KernelEmitter, vectors: Vectors, low: Any, high: Any) -> None:
-    """Emit the loop over rows `low` to `high` and the one within; `outer.totals` are those after it."""
+    """Emit the loop over rows `low` to `high` and the loop inside; `outer.totals` are the totals after it."""
     _RowsLoop(outer, vectors, high).emit(low)
 
 
@@ -40,7 +40,7 @@ class _RowsLoop(VectorLoop):
         self.step = self.rows
         self.piece = Memory(self.b, rounded_up(self.size), vectors.least)
         self.column = Memory(self.b, rounded_up(self.rows), vectors.least)
-        # Sums over rows of what each row has an element of.
+        # Sums over rows, with one result per column.
         self.down = [
             x for x in self.kernel.body if isinstance(x, Reduce) and self.row in x.over and self.var not in x.over
         ]
@@ -48,7 +48,7 @@ class _RowsLoop(VectorLoop):
         self.variables, self.length = [self.row, self.var], None
         used = self.rows * self.size
         self.every = None if used == self.lanes else self.memory.first_lanes(used)
-        # What is stored with a mask delays loads of the bytes behind it, which are those of the next rows.
+        # A masked store delays loads of the bytes after it, which belong to the next rows.
         self.read_again = self.loaded | {x.buffer for x in self.kernel.body if isinstance(x, Reduce) and x.over}
         self.guards = 0  # around the current instruction
 
@@ -67,7 +67,7 @@ class _RowsLoop(VectorLoop):
         return self.b.sub(self.high, self.b.urem(self._count(low), I64(width)))
 
     def _count(self, low: Any) -> Any:
-        """How many rows there are; a loop may end before it begins."""
+        """The number of rows; 0 if the loop ends before it begins."""
         count = self.b.sub(self.high, low)
         return self.b.select(self.b.icmp_signed(">", count, I64(0)), count, I64(0))
 
@@ -78,7 +78,7 @@ class _RowsLoop(VectorLoop):
         return self.memory.first_lanes(self.rows * self.size)
 
     def _variable(self, name: str, k: int) -> Any:
-        """A variable of one of the two loops in each lane."""
+        """The variable of one of the two loops, in each lane."""
         if (key := ("variable", name, k)) not in self.values:
             t = of_lanes(I64, self.lanes)
             if name == self.var:
@@ -115,7 +115,7 @@ class _RowsLoop(VectorLoop):
         return self.memory.gather(self.outer.pointers[x.buffer], places, x.out.dtype, mask)
 
     def _start(self, x: Any) -> Any:
-        """The pointer to where an access would be for row 0 and element 0."""
+        """The pointer to an access at row 0 and element 0."""
         key = ("start", x.buffer, rest := x.address.without(self.row, self.var))
         if key not in self.fixed:
             at = self.scalar(rest, 0)
@@ -124,7 +124,7 @@ class _RowsLoop(VectorLoop):
         return self.fixed[key]
 
     def _at_row(self, x: Any, k: int, r: int, last: Any = None) -> Any:
-        """The pointer to row `r` of vector `k`, or to the row `last` if that is before it."""
+        """The pointer to row `r` of vector `k`, clamped to the row `last`."""
         start, step = self._start(x), self.scalar(x.address.coefficient(self.row), 0)
         i = self.b.add(self.i, I64(k * self.rows + r)) if k or r else self.i
         if r and last is not None:
@@ -132,11 +132,11 @@ class _RowsLoop(VectorLoop):
         return self.b.gep(start, [self.b.mul(i, step)])
 
     def _last(self, mask: Any) -> Any:
-        """The last row, if this turn may have less than others."""
+        """The last row, if this iteration may have fewer rows."""
         return None if mask is None else self.b.sub(self.high, I64(1))
 
     def _common(self, x: Load) -> Any:
-        """What all rows have in common."""
+        """A row that is common to all rows, loaded before the loops."""
         if (key := ("common", x.out.name)) not in self.fixed:
             start = self._start(x)
             with self._before():
@@ -145,7 +145,7 @@ class _RowsLoop(VectorLoop):
         return self.fixed[key]
 
     def _load_rows(self, x: Load, k: int, mask: Any) -> Any:
-        """Rows that lie apart, one behind the other."""
+        """Load strided rows and concatenate them."""
         last = None if self.guards else self._last(mask)
         rows = []
         for r in range(self.rows):
@@ -162,13 +162,13 @@ class _RowsLoop(VectorLoop):
         return self._spread(rows[0], [min(lane, rows[0].type.count - 1) for lane in range(self.lanes)])
 
     def _span(self, step: int) -> int:
-        """How many elements there are from the first to the last of all rows, if two vectors have them all; else 0."""
+        """The number of elements from the first to the last of all rows, if two vectors hold them all; else 0."""
         span = 0 if step < 0 else (self.rows - 1) * step + self.size
         few = span <= 2 * self.lanes <= 64
         return span if self.rows > 2 and not self.guards and few else 0
 
     def _load_span(self, x: Load, k: int, mask: Any, step: int) -> Any:
-        """Rows that lie almost one behind the other, with what lies between them."""
+        """Load rows with small gaps, together with the gaps."""
         span, start, halves = self._span(step), self._at_row(x, k, 0), []
         for first in (0, self.lanes) if span > self.lanes else (0,):
             if mask is None:
@@ -181,17 +181,17 @@ class _RowsLoop(VectorLoop):
         return self._shuffled(halves[0], halves[-1], lanes)
 
     def _rows_left(self) -> Any:
-        """How many rows a turn with a mask has."""
+        """The number of rows of a masked iteration."""
         rest = self.b.sub(self.high, self.i)
         return self.b.select(self.b.icmp_signed("<", rest, I64(self.rows)), rest, I64(self.rows))
 
     def _within(self, count: Any) -> Any:
-        """`count`, or what is next to it of 0 and the number of lanes."""
+        """`count`, clamped to the range from 0 to the number of lanes."""
         count = self.b.select(self.b.icmp_signed(">", count, I64(0)), count, I64(0))
         return self.b.select(self.b.icmp_signed("<", count, I64(self.lanes)), count, I64(self.lanes))
 
     def _load_column(self, x: Load, k: int, mask: Any) -> Any:
-        """A number of each row, in each of its lanes."""
+        """Load one number per row and broadcast it to the lanes of the row."""
         dtype = x.out.dtype
         if mask is None and x.address.coefficient(self.row) == 1 and self.rows == self.column.lanes:
             column = self.column.load(self._at_row(x, k, 0), dtype, None)
@@ -205,10 +205,10 @@ class _RowsLoop(VectorLoop):
         return self._spread(column, [min(lane // self.size, self.rows - 1) for lane in range(self.lanes)])
 
     def _lanes_of_piece(self, mask: Any, r: int) -> Any:
-        """The mask of row `r`; None if it has all lanes of its vector."""
+        """The mask of row `r`; None if all lanes of its vector are set."""
         if mask is None:
             return None if self.size == self.piece.lanes else self.piece.first_lanes(self.size)
-        # As bits of an integer: LLVM 20 shuffles lanes of masks wrongly that are followed by none.
+        # As bits of an integer: LLVM 20 shuffles the last lanes of masks wrongly.
         bits = self.b.bitcast(mask, whole := ir.IntType(mask.type.count))
         bits = self.b.and_(self.b.lshr(bits, whole(r * self.size)), whole((1 << self.size) - 1))
         part = ir.IntType(self.piece.wide)
@@ -236,7 +236,7 @@ class _RowsLoop(VectorLoop):
 
     # -- reductions --------------------------------------------------------------------------------------------
     def _reduce(self, x: Reduce, copy: int, k: int, mask: Any) -> None:
-        whole = self.var in x.over  # and so the lanes that no row has must not count
+        whole = self.var in x.over  # so lanes without a row must not count
         super()._reduce(x, copy, k, self.every if whole and mask is None else mask)
 
     def _into_memory(self, x: Reduce, value: Any, copy: int, k: int, mask: Any) -> None:
@@ -246,7 +246,7 @@ class _RowsLoop(VectorLoop):
         self._store(Store(x.buffer, x.address, x.value), value, copy, k, mask)
 
     def _add_down(self, x: Reduce, totals: list[Any]) -> None:
-        """Combine the rows of a vector of partial results, and that with what is in memory."""
+        """Combine the rows of a vector of partial results, and add the sum to memory."""
         parts = []
         for r in range(self.rows):
             lanes = [min(r * self.size + k, self.lanes - 1) for k in range(self.piece.lanes)]

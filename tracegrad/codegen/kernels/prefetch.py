@@ -1,10 +1,8 @@
-"""What is fetched ahead, because the CPU does not, in kernels that compute for long.
+"""Emit software prefetches in kernels whose arithmetic is too long for the CPU's own prefetcher.
 
-A CPU fetches ahead what lies side by side, and starts each row that lies apart from anew. In between, what it can look
-ahead is what it computes with a few vectors; so where that is dear, it waits for the memory at the beginning of each
-row. And of what lies side by side it does not fetch enough where much is computed with few numbers: with a prefetch, a
-sum of tanh and exp of three arrays that no cache holds takes 0.7 of the time. An instruction that asks for memory and
-does not wait is never wrong: where there is none, nothing happens.
+A hardware prefetcher follows contiguous memory, and starts anew at each strided row. With expensive arithmetic between
+the rows, the CPU waits for memory at the beginning of each row. In contiguous memory it does not prefetch far enough
+if much is computed with few loads. A prefetch of an address without memory has no effect, so it is always valid.
 """
 
 from __future__ import annotations
@@ -23,18 +21,18 @@ if TYPE_CHECKING:
 
 __all__ = ["computes_much", "fetch_ahead"]
 
-ROWS = 4  # ahead: of a few vectors each, they take as long as memory does
-LINES = 8  # ahead, where they lie side by side; twice or half as many do as well
-MUCH = 16  # cost for each element that is read
+ROWS = 4  # prefetch distance in rows
+LINES = 8  # prefetch distance in cache lines, in contiguous memory
+MUCH = 16  # cost units per loaded element
 
 
 def computes_much(kernel: Kernel) -> bool:
-    """Whether a kernel computes much with each element that it reads."""
+    """Whether a kernel has a high arithmetic cost per loaded element."""
     return kernel.cost >= MUCH * sum([isinstance(x, Load) for x in kernel.body])
 
 
 def fetch_ahead(loop: VectorLoop, x: Load, pointer: Any, copy: int) -> None:
-    """Ask for what lies some rows behind `pointer`, where rows lie apart, or else some lines."""
+    """Prefetch some rows after `pointer` if rows are strided, or else some lines."""
     if loop.kernel.cost <= LIGHTEST:
         return
     bytes_ = dtype_named(x.out.dtype).itemsize

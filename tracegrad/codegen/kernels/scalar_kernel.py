@@ -1,11 +1,11 @@
-"""A kernel of the loop IR as an LLVM function.
+"""Generate the LLVM function of a kernel of the loop IR.
 
     void kernel(buffers, sizes and constants in order of first use, i32 *status, i64 low, i64 high)
 
-runs iterations [low, high) of the chunked loop, the outermost unless the kernel says otherwise. The innermost loop is
-made of vectors (`vectorize.py`, `vector_kernel.py`), or it is plain and LLVM's vectoriser may make vectors of it, which
-works because buffers do not alias and nothing in a body branches except `guard`. A reduction over the innermost loops
-runs in a register, one over outer loops accumulates in memory.
+The function runs iterations [low, high) of the chunked loop, which is the outermost unless the kernel says otherwise.
+The innermost loop is emitted as vectors (`vectorize.py`, `vector_kernel.py`), or as a plain loop that LLVM's vectorizer
+may vectorize. That works because buffers do not alias and only `guard` branches. A reduction over the innermost loops
+accumulates in a register, a reduction over outer loops in memory.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from tracegrad.codegen.loopir.polynomial import Poly
 __all__ = ["declared_kernel", "kernel_function", "kernel_symbol"]
 
 I32 = ir.IntType(32)
-STACK_ALIGNMENT = 64  # bytes: a vector that is kept on the stack lies in one line of the cache
+STACK_ALIGNMENT = 64  # bytes: a vector on the stack is in one cache line
 
 
 def kernel_function(module: ir.Module, kernel: Kernel, name: str) -> ir.Function:
@@ -60,12 +60,12 @@ def kernel_function(module: ir.Module, kernel: Kernel, name: str) -> ir.Function
 
 
 def kernel_symbol(text: str) -> str:
-    """How a kernel of this text (see `Kernel.signature`) is called in modules of others."""
+    """The symbol of a kernel with this text (see `Kernel.signature`), under which other modules call it."""
     return f"kernel.{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
 
 def declared_kernel(module: ir.Module, kernel: Kernel) -> ir.Function:
-    """The function of a kernel that another module defines."""
+    """Declare the function of a kernel that another module defines."""
     text, names = kernel.signature()
     symbol = kernel_symbol(text)
     return module.declared(symbol, _type(kernel, names))
@@ -83,18 +83,18 @@ def _type(kernel: Kernel, names: list[str]) -> ir.FunctionType:
 
 
 class _Around(NamedTuple):
-    """The loop around the innermost, while that is written: where it begins, its blocks, pointers that run along."""
+    """The loop around the innermost one, while its body is emitted: its bounds, blocks, and running pointers."""
 
     var: str
     low: Any
     copies: int
     before: Any
     head: Any
-    pointers: list[tuple[Any, Any]]  # with the steps from turn to turn
+    pointers: list[tuple[Any, Any]]  # with their increments per iteration
 
 
 class KernelEmitter:
-    """What writes the loops of one kernel."""
+    """Emitter of the loops of one kernel."""
 
     def __init__(self, module: ir.Module, kernel: Kernel, name: str):
         self.kernel = kernel
@@ -104,12 +104,12 @@ class KernelEmitter:
         self.function.attributes.add("nounwind")
         self.function.attributes.add(f"alignstack({STACK_ALIGNMENT})")
         args = list(self.function.args)
-        given = dict(zip(names, args))
-        self.pointers = {b: given[b] for b in kernel.buffers}
+        options = dict(zip(names, args))
+        self.pointers = {b: options[b] for b in kernel.buffers}
         for pointer in self.pointers.values():
             pointer.add_attribute("noalias")
         self.b = ir.IRBuilder(self.function.append_basic_block("entry"))
-        self.env: dict[str, Any] = given
+        self.env: dict[str, Any] = options
         self.status, self.low, self.high = args[-3:]
         self.polys = PolyEmitter(self.env)
         self.reductions = [x for x in kernel.body if isinstance(x, Reduce)]
@@ -144,7 +144,7 @@ class KernelEmitter:
 
     # -- loops -------------------------------------------------------------------------------------
     def _register_depth(self, x: Reduce) -> int:
-        """The loop from which on all loops are reduced over: there the register starts."""
+        """The depth from which all inner loops are reduced over: the register is initialized there."""
         depth = len(self.kernel.loops)
         if x.scatters:
             return depth
@@ -153,7 +153,7 @@ class KernelEmitter:
         return depth
 
     def in_memory(self, x: Reduce) -> bool:
-        """Whether the destination is combined into more than once."""
+        """Whether the reduction accumulates in memory."""
         if x.scatters:
             return True
         return any(loop.var in x.over for loop in self.kernel.loops[: self._depth[id(x)]]) or (
@@ -161,7 +161,7 @@ class KernelEmitter:
         )
 
     def _fill_memory(self) -> None:
-        """Start the memory accumulators that belong to this chunk alone; the others are started by the program."""
+        """Initialize the memory accumulators that belong to this chunk alone. The program initializes the others."""
         for x in self.reductions:
             mine = self.kernel.across_chunks in x.over
             if x.scatters or (self.in_memory(x) and mine):
@@ -169,13 +169,13 @@ class KernelEmitter:
                 fill(self.b, x.value.dtype, self.pointers[x.buffer], start, self.polys.emit(self.b, x.size))
 
     def _clip(self) -> None:
-        """Leave out the iterations that do nothing."""
+        """Skip the iterations that do nothing (bound tightening)."""
         if (clip := clip_of(self.kernel)) is None:
             return
         self.block(clip.instructions)
         bound = self._value(clip.bound)
         if clip.op in ("gt", "le"):
-            # What is the greatest integer has no next one, and no index beyond it.
+            # The greatest integer has no successor, and no index beyond it.
             most = ir.Constant(I64, 2**63 - 1)
             next_one = self.b.add(bound, ir.Constant(I64, 1))
             bound = self.b.select(self.b.icmp_signed("==", bound, most), most, next_one)
@@ -206,7 +206,7 @@ class KernelEmitter:
             self._finish(x)
 
     def _row(self, depth: int) -> None:
-        """The innermost loop, for rows of which one has something to do."""
+        """Emit the innermost loop, guarded by the mask of its row."""
         for x in [x for x in self.kernel.body if id(x) in self.carried]:
             self.env[self.kernel.loops[depth].var] = self._bounds(depth)[0]
             self._guard(x)
@@ -232,7 +232,7 @@ class KernelEmitter:
                 joined.add_incoming(new, inside)
 
     def _plain(self, depth: int) -> None:
-        """The innermost loop, for LLVM's vectoriser."""
+        """Emit the innermost loop as a scalar loop, for LLVM's vectorizer."""
         emit = partial(self.polys.emit, self.b)
         for part in plain_parts(self.b, emit, self.kernel, *self._bounds(depth)):
             self.part = part
@@ -240,12 +240,12 @@ class KernelEmitter:
         self.part = None
 
     def _innermost(self) -> None:
-        """The body, once for every iteration of the jammed loop that runs at a time."""
+        """Emit the body once for each copy of the unroll-and-jam loop."""
         for _ in self._each_copy():
             self.block(self.kernel.body)
 
     def _each_copy(self) -> Iterator[int]:
-        """The numbers of those iterations, with the variable of the jammed loop set for each."""
+        """Iterate over the copies of the jammed loop, and set its variable for each copy."""
         for copy in range(max(len(self.copies), 1)):
             self._copy = copy
             if self.copies:
@@ -253,8 +253,8 @@ class KernelEmitter:
             yield copy
 
     def _loop(self, depth: int, low: Any, copies: int, high: Any = None) -> Any:
-        """One loop from `low` to `high` (its beginning and its end, if None), `copies` iterations at a time; returns
-        where it ended."""
+        """Emit one loop from `low` to `high` (its bounds, if None), `copies` iterations at a time; returns its final
+        index."""
         loop = self.kernel.loops[depth]
         first, last = self._bounds(depth) if copies == 1 else self._jammed_bounds(depth)
         low, high = first if low is None else low, last if high is None else high
@@ -297,7 +297,8 @@ class KernelEmitter:
         return i
 
     def row(self, buffer: str, address: Poly) -> Any:
-        """A pointer to `address`, that of the first copy, which runs along with the loop around; None if it cannot."""
+        """A running pointer to the `address` of the first copy, incremented with the surrounding loop; None if
+        impossible."""
         around = self._around
         if around is None:
             return None
@@ -319,7 +320,7 @@ class KernelEmitter:
         return pointer
 
     def _bounds(self, depth: int) -> tuple[Any, Any]:
-        """The first number of a loop and the one behind its last; they do not depend on the loops around it."""
+        """The first index of a loop and its end; they do not depend on the surrounding loops."""
         if depth == self.kernel.chunked:
             return self.low, self.high
         if self.stretch is not None and depth == len(self.kernel.loops) - 1:
@@ -328,8 +329,8 @@ class KernelEmitter:
             return ir.Constant(I64, 0), self.polys.emit(self.b, self.kernel.loops[depth].extent)
 
     def _jammed_bounds(self, depth: int) -> tuple[Any, Any]:
-        """Those of the loop that is jammed: none, if its iterations are long and only wait. Several streams from far
-        apart come from memory more slowly than one, and nothing waits for the last addition of a long one."""
+        """The bounds of the jammed loop, empty if its iterations are long and only wait for additions. Several distant
+        memory streams are slower than one, and a long iteration hides the latency of its last addition."""
         first, high = self._bounds(depth)
         if self.jam is None or not self.jam.brief:
             return first, high
@@ -339,9 +340,9 @@ class KernelEmitter:
             return first, self.b.select(is_long, first, high)
 
     def _loop_hints(self, depth: int) -> Any:
-        """Loops of run-time length are vectorised, but not unrolled on top of that: a third of the compile time.
+        """Loop metadata: symbolic loops are vectorized but not unrolled as well, which saves compile time.
 
-        Short bodies run several vectors at a time, so that a reduction does not wait for its last addition.
+        Short bodies interleave several vectors, so that a reduction does not wait for its last addition.
         """
         module = self.b.module
         innermost = depth == len(self.kernel.loops) - 1
@@ -356,7 +357,7 @@ class KernelEmitter:
 
     # -- reductions ----------------------------------------------------------------------------------
     def identities(self, x: Reduce) -> list[Any]:
-        """What the registers of a reduction begin with: vectors, if the innermost loop is made of them."""
+        """The initial registers of a reduction: vectors, if the innermost loop is vectorized."""
         lanes = self.vectors.lanes if self.vectors and self._depth[id(x)] < len(self.kernel.loops) else 0
         return registers(x, 0 if isinstance(self.search, Count | Search) else lanes)
 
@@ -393,7 +394,7 @@ class KernelEmitter:
     # -- instructions ----------------------------------------------------------------------------------
     @contextmanager
     def within(self, env: dict[str, Any]) -> Iterator[None]:
-        """Meanwhile names stand for what `env` has."""
+        """Use the names of `env` in the meantime."""
         outer = self.env
         self.env = self.polys.env = env
         yield
@@ -474,13 +475,13 @@ class KernelEmitter:
         return self.b.gep(self.pointers[buffer], [self.polys.emit(self.b, address)])
 
     def loaded(self, pointer: Any, dtype: str) -> Any:
-        """What lies at `pointer`, as it is in registers."""
+        """Load the value at `pointer` into its register type."""
         if self.serial and dtype == "u16":
-            # As half precision LLVM would read it into what is left of a register, which waits for the turn before.
+            # LLVM would load half precision into a part of a register, which waits for the previous iteration.
             return self.b.load_atomic(pointer, "unordered", 2)
         value = self.b.load(pointer)
         return self.b.trunc(value, BOOL) if dtype == "bool" else value
 
     def stored(self, value: Any, dtype: str) -> Any:
-        """`value` as it lies in memory."""
+        """Convert `value` to its memory type."""
         return self.b.zext(value, memory_type("bool")) if dtype == "bool" else value

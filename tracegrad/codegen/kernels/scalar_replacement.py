@@ -1,4 +1,4 @@
-"""What a loop reads that its last iteration has written: that is kept in a register, as a running sum is.
+"""Keep a loop-carried load in a register: scalar replacement of a value that the last iteration stored.
 
     v2 = guard 1 <= i0 < s0 else 0.0 : f64 {
       v1 = load b1[-1 + i0] : f64
@@ -7,7 +7,7 @@
     ...
     store b1[i0] = v3
 
-Through memory, each iteration would wait for a store that has to be found again.
+Without it, each iteration would wait for store-to-load forwarding through memory.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ __all__ = ["carried_of"]
 
 
 def carried_of(kernel: Kernel) -> dict[int, Store]:
-    """By the id of a guard, the store whose value in the iteration before, if there was one, it has."""
+    """Map the id of a guarded load to the store whose value of the previous iteration it reads."""
     if not kernel.loops:
         return {}
     written = [x for x in kernel.body if isinstance(x, Store | Reduce)]
     stores = {x.buffer: x for x in written if isinstance(x, Store)}
-    found = {}
+    table = {}
     for x in kernel.body:
         if isinstance(x, Guard) and len(x.body) == 1 and isinstance(x.body[0], Load) and x.result == x.body[0].out:
             store = stores.get(x.body[0].buffer)
             alone = sum(y.buffer == x.body[0].buffer for y in written) == 1
             if store is not None and alone and _is_last(kernel, x, x.body[0], store):
-                found[id(x)] = store
-    return found
+                table[id(x)] = store
+    return table
 
 
 def _is_last(kernel: Kernel, guard: Guard, load: Load, store: Store) -> bool:

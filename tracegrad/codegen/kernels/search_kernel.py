@@ -1,14 +1,14 @@
-"""The innermost loop of a kernel that looks for something, as vectors (`early_exit.py`).
+"""Emit the innermost loop of an early-exit reduction (`early_exit.py`) as vectors.
 
-while i + several vectors <= high:  leave with these vectors alone, if something is in them
-while i < high:                     the same of one vector, with a mask, for what is left if nothing was
+while i + several vectors <= high:  leave with these vectors if one of them contains a match
+while i < high:                     one vector, with a mask, for the remainder
 
-Or of one that finds the place of an extremum (`fused_arg_reduction.py`), which goes through as many vectors at least:
+The same for a loop that finds the index of an extremum (`fused_arg_reduction.py`) in at least that many vectors:
 
-while i < high:                     several vectors; the last begin before their turn, and end where the row does
+while i < high:                     several vectors; the last ones overlap, so that they end where the row does
 
-Each lane keeps the best, and where the vectors begin that had it first. Of the lanes that have the best of all, the
-first such place says which vectors to look at again.
+Each lane saves its best value, and the position of the vectors that had it first. The smallest position among the lanes
+with the overall best says which vectors to search again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ I32 = ir.IntType(32)
 
 
 def row_loop(outer: KernelEmitter, vectors: Vectors, search: Any, low: Any, high: Any) -> None:
-    """As `vector_loop`, for a kernel that may look for something."""
+    """Emit the innermost loop as `vector_loop` does, for a kernel that may be a search."""
     if search is None:
         vector_loop(outer, vectors, low, high)
     elif isinstance(search, First):
@@ -47,28 +47,28 @@ def row_loop(outer: KernelEmitter, vectors: Vectors, search: Any, low: Any, high
 
 
 class _SearchLoop(VectorLoop):
-    """Of which the total is one number: a place, or a truth."""
+    """A vector loop whose total is one scalar: an index, or a boolean."""
 
     def __init__(self, outer: KernelEmitter, vectors: Vectors, search: Search, high: Any):
         super().__init__(outer, vectors, high)
         self.search, self.may_pass = search, True
-        self.over: Any = None  # whether what was found in a turn ends the loop
+        self.over: Any = None  # whether a match in an iteration ends the loop
 
     def _unmasked(self, low: Any, end: Any, after: Any, ways: list[Any]) -> Any:
         before, some = self.b.block, self.b.icmp_signed("<", low, end)
         some = some if self.search.place is None else self.b.and_(some, self._ends())
-        search, over, found, left = map(self._new_block, ("search", "over", "found", "left"))
+        search, over, result, left = map(self._new_block, ("search", "over", "found", "left"))
         self.b.cbranch(some, search, left)
         self.b.position_at_end(search)
         i = self.b.phi(I64)
         i.add_incoming(low, before)
-        self.b.cbranch(self._nothing(i), over, found)
+        self.b.cbranch(self._nothing(i), over, result)
         self.b.position_at_end(over)
         following = self.b.add(i, I64(self.several * self.lanes))
         i.add_incoming(following, over)
         untouched, nothing = dict(self.totals), self._with_missing()
         self._no_unrolling(self.b.cbranch(self.b.icmp_signed("<", following, end), search, left))
-        self.b.position_at_end(found)
+        self.b.position_at_end(result)
         none = self._found(i)
         ways.append((self.b.block, dict(self.totals)))
         self.b.cbranch(none, over, after)
@@ -81,7 +81,7 @@ class _SearchLoop(VectorLoop):
         return start
 
     def _masked(self, low: Any, whole: Any, rest: Any) -> None:
-        """The loop of one vector, which is left as well."""
+        """Emit the loop of one masked vector, which also leaves early."""
         before, loop, after = self.b.block, *map(self._new_block, ("one", "done"))
         ends = BOOL(1) if self.search.place is None else self._ends()
         self.b.branch(loop)
@@ -89,7 +89,7 @@ class _SearchLoop(VectorLoop):
         i = self.b.phi(I64)
         i.add_incoming(low, before)
         phis = self._begin_loop(before)
-        self._turn(i, 1, self.b.select(self.b.icmp_signed("<", i, whole), self._mask_of_all(), rest))
+        self._iteration(i, 1, self.b.select(self.b.icmp_signed("<", i, whole), self._mask_of_all(), rest))
         following = self.b.add(i, I64(self.step))
         i.add_incoming(following, self.b.block)
         self._end_loop(phis)
@@ -98,7 +98,7 @@ class _SearchLoop(VectorLoop):
         self.b.position_at_end(after)
 
     def _ends(self) -> Any:
-        """Whether what is found ends a search for a place: what is missing may not count before it."""
+        """Whether a match ends a search for an index: `missing` must not be smaller."""
         place = self.search.place
         assert place is not None
         last = self.b.add(self.scalar(place.without(self.var), 0), self.b.sub(self.high, I64(1)))
@@ -109,7 +109,7 @@ class _SearchLoop(VectorLoop):
         return self.b.extract_element(self._value(self.search.missing, 0, 0), I32(0))
 
     def _found(self, i: Any) -> Any:
-        """Let the totals know of the vectors in which something is; whether nothing is after all."""
+        """Update the totals by vectors with a possible match; returns whether there is none after all."""
         if self.search.place is None:
             self.totals = {key: [BOOL(not self.search.all)] for key in self.totals}
             return BOOL(0)
@@ -123,7 +123,7 @@ class _SearchLoop(VectorLoop):
         return self.b.add(self.b.add(self.scalar(self.search.place.without(self.var)), i), lane)
 
     def _nothing(self, i: Any) -> Any:
-        """Whether there is nothing in the vectors from `i` on."""
+        """Whether the vectors from `i` on have no match."""
         self.i, self.values = i, {}
         for k in range(self.several):
             self._block([x for x in self.kernel.body if not isinstance(x, Reduce)], 0, k, None)
@@ -133,7 +133,7 @@ class _SearchLoop(VectorLoop):
         return self._none_of(lambda k: self.b.fcmp_unordered("==", self._value(one, 0, k), self._value(other, 0, k)))
 
     def _none_of(self, lanes: Callable[[int], Any]) -> Any:
-        """Whether nothing is in the lanes of several vectors."""
+        """Whether no lane of several vectors matches."""
         every = lanes(0)
         for k in range(1, self.several):
             every = (self.b.and_ if self.search.all else self.b.or_)(every, lanes(k))
@@ -141,42 +141,42 @@ class _SearchLoop(VectorLoop):
         return self.b.icmp_unsigned("==", bits, ir.Constant(bits.type, -1 if self.search.all else 0))
 
     def _reduce(self, x: Reduce, copy: int, k: int, mask: Any) -> None:
-        """What one vector has, of the lanes that are there."""
-        b, truths = self.b, self._value(self.search.wanted, copy, k)
+        """Reduce the unmasked lanes of one vector."""
+        b, booleans = self.b, self._value(self.search.wanted, copy, k)
         there = self.memory.first(mask, self.lanes)
-        found = b.and_(b.not_(truths) if self.search.all else truths, there)
-        first, none = first_lane(b, [found])
+        result = b.and_(b.not_(booleans) if self.search.all else booleans, there)
+        first, none = first_lane(b, [result])
         self.over, key = b.not_(none), (id(x), copy, k)
         if self.search.place is None:
-            truth = none if self.search.all else self.over
-            self.totals[key] = [combine(b, x.combiner, self.totals[key][0], truth, "bool")]
+            boolean = none if self.search.all else self.over
+            self.totals[key] = [combine(b, x.combiner, self.totals[key][0], boolean, "bool")]
             return
-        bits, all_bits = (b.bitcast(lanes, ir.IntType(self.lanes)) for lanes in (found, there))
+        bits, all_bits = (b.bitcast(lanes, ir.IntType(self.lanes)) for lanes in (result, there))
         nowhere = identity("minimum", "i64")
         missing = b.select(b.icmp_unsigned("==", bits, all_bits), nowhere, self._missing())
         self.totals = self._at_most(b.select(none, nowhere, self._place(self.i, first)))
         self.totals = self._at_most(missing)
 
     def _with_missing(self) -> dict[Any, list[Any]]:
-        """The totals after vectors in which nothing was."""
+        """The totals after vectors without a match."""
         return dict(self.totals) if self.search.missing is None else self._at_most(self._missing())
 
     def _at_most(self, place: Any) -> dict[Any, list[Any]]:
-        """The totals, of which none is above a place."""
+        """The totals, limited to at most `place`."""
         return {key: [combine(self.b, "minimum", total, place, "i64")] for key, (total,) in self.totals.items()}
 
 
 class _CountLoop(VectorLoop):
-    """Of which the total is one number, to which the bits of each vector are added."""
+    """A vector loop whose total is one scalar: the number of set bits of all vectors."""
 
     def __init__(self, outer: KernelEmitter, vectors: Vectors, search: Count, high: Any):
         super().__init__(outer, vectors, high)
         self.wanted, self.may_pass = search.wanted, True
 
     def _reduce(self, x: Reduce, copy: int, k: int, mask: Any) -> None:
-        b, truths = self.b, self._value(self.wanted, copy, k)
-        truths = truths if mask is None else b.and_(truths, self.memory.first(mask, self.lanes))
-        bits = b.ctpop(b.bitcast(truths, ir.IntType(self.lanes)))
+        b, booleans = self.b, self._value(self.wanted, copy, k)
+        booleans = booleans if mask is None else b.and_(booleans, self.memory.first(mask, self.lanes))
+        bits = b.ctpop(b.bitcast(booleans, ir.IntType(self.lanes)))
         (total,) = self.totals[id(x), copy, k]
         wide = bits.type.width - total.type.width
         bits = bits if not wide else (b.trunc if wide > 0 else b.zext)(bits, total.type)
@@ -188,10 +188,10 @@ class _FirstLoop(VectorLoop):
         super().__init__(outer, vectors, high)
         self.several = max(self.several, 1)
         self.found, self.combiner = search.found, FIRST[search.found.combiner]
-        given = self.found.value.dtype
-        self.unsigned, self.dtype = given[0] == "u", f"i{given[1:]}" if given[0] == "u" else given
+        operands = self.found.value.dtype
+        self.unsigned, self.dtype = operands[0] == "u", f"i{operands[1:]}" if operands[0] == "u" else operands
         self.elements = [x for x in self.kernel.body if x is not search.found]
-        self.places = ir.IntType(8 * dtype_named(self.dtype).itemsize)  # as wide as elements, in each lane
+        self.places = ir.IntType(8 * dtype_named(self.dtype).itemsize)  # as wide as the elements
 
     def emit(self, low: Any) -> None:
         b = self.b
@@ -200,7 +200,7 @@ class _FirstLoop(VectorLoop):
         self.begin = b.block
         self._hoist(0)
         before = self.begin = b.block
-        loop, numbers, over, unordered, found = map(
+        loop, numbers, over, unordered, result = map(
             self._new_block, ("vectors", "numbers", "over", "unordered", "found")
         )
         starts = [low, identity(self.combiner, self.dtype, self.lanes), self._everywhere_of(low)]
@@ -223,22 +223,23 @@ class _FirstLoop(VectorLoop):
         self._no_unrolling(b.cbranch(b.icmp_signed("<", following, self.high), loop, over))
         b.position_at_end(unordered)
         nan = self._first(i, [self._compared("ne", x, x) for x in values])
-        b.branch(found)
+        b.branch(result)
         b.position_at_end(over)
         extremum = self._first_of(best, begin)
-        b.branch(found)
-        b.position_at_end(found)
+        b.branch(result)
+        b.position_at_end(result)
         place = b.phi(I64)
         for value, block in ((nan, unordered), (extremum, over)):
             place.add_incoming(value, block)
         self.outer.totals[id(self.found)] = [place]
 
     def _everywhere_of(self, i: Any) -> Any:
-        """The number of an element, in each lane."""
+        """Broadcast the index of an element to all lanes."""
         return splat(self.b, i if self.places == I64 else self.b.trunc(i, self.places), self.lanes)
 
     def _values_from(self, i: Any) -> list[Any]:
-        """The elements from `i` on; unsigned ones as signed ones in the same order, which are compared sooner."""
+        """The elements from `i` on. Unsigned ones are mapped to signed ones in the same order, because their comparison
+        is faster."""
         self.i, self.values = i, {}
         for k in range(self.several):
             self._block(self.elements, 0, k, None)
@@ -261,7 +262,7 @@ class _FirstLoop(VectorLoop):
         return self.b.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
 
     def _first_of(self, best: Any, begin: Any) -> Any:
-        """The number of the first element that is the best of all."""
+        """The index of the first element that is the overall extremum."""
         b, t = self.b, f"i{self.places.width}"
         extremum = splat(b, horizontal(b, self.combiner, self.dtype, best), self.lanes)
         first: Any = b.select(self._compared("eq", best, extremum), begin, identity("minimum", t, self.lanes))
@@ -269,5 +270,5 @@ class _FirstLoop(VectorLoop):
         first = first if self.places == I64 else b.sext(first, I64)
         return self._first(first, [self._compared("eq", x, extremum) for x in self._values_from(first)])
 
-    def _first(self, i: Any, truths: list[Any]) -> Any:
-        return self.b.add(i, first_lane(self.b, truths)[0])
+    def _first(self, i: Any, booleans: list[Any]) -> Any:
+        return self.b.add(i, first_lane(self.b, booleans)[0])

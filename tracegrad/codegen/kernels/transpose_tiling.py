@@ -1,8 +1,8 @@
-"""Kernels that transpose, alone or beside light arithmetic, as `a + a.T`: tile by tile, in registers.
+"""Emit transposing kernels, with or without cheap arithmetic (`a + a.T`), tile by tile in registers.
 
-An element at a time, each is a load of its own. A tile is as many vectors, read along memory, as they have elements; in
-registers rows become columns, as which the results are written. Where the rows of the matrix are no multiple of a tile,
-the last tile begins earlier, and writes some elements a second time.
+Without tiles, each element would be a load of its own. A square tile loads contiguous vectors, transposes them in
+registers, and stores the columns as rows. If the number of rows is not a multiple of the tile, the last tile overlaps
+the one before and writes some elements twice.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = ["Tiles", "in_tiles", "tiles_of", "transposed"]
 
 I32 = ir.IntType(32)
 GROUP = 16  # bytes within which neighbours are interleaved by one instruction
-WORDS = 32  # bytes of vectors of elements of 4 and 8 bytes; longer ones lie in two lines of the cache each
-MOST_TURNED = 2  # arrays, the tiles of which registers hold
-STRIP = 256  # columns that are gone through row by row
-SMALL = 8  # elements of an edge, as many as any loop that is not written out has
+WORDS = 32  # bytes of vectors of 4- and 8-byte elements; longer ones may cross cache lines
+MOST_TRANSPOSED = 2  # transposed arrays whose tiles fit in registers
+STRIP = 256  # columns of a strip
+SMALL = 8  # elements of an edge, the minimum extent of a loop that is not unrolled
 
 
 class Tiles(NamedTuple):
-    """How many elements the edge of a tile has, how many columns a strip, and how many rows are read as whole lines."""
+    """The edge of a tile in elements, the columns of a strip, and the number of rows read as whole cache lines."""
 
     edge: int
     strip: int
@@ -42,7 +42,7 @@ class Tiles(NamedTuple):
 
 
 def tiles_of(kernel: Kernel) -> Tiles | None:
-    """How a kernel goes tile by tile over its two innermost loops, or None if it does something else."""
+    """The tiling of a kernel's two innermost loops, or None if it does not transpose."""
     if len(kernel.loops) < 2 or not vector_bytes():
         return None
     if any(each.extent.value is not None for each in kernel.loops[-2:]):
@@ -51,8 +51,10 @@ def tiles_of(kernel: Kernel) -> Tiles | None:
         return None
     row, column = (each.var for each in kernel.loops[-2:])
     every = [x for x in kernel.body if isinstance(x, Load | Store)]
-    turned = [x for x in every if _is_across(x, row, column)]
-    if not 1 <= len(turned) <= MOST_TURNED or not all(x in turned or _is_along(x, row, column) for x in every):
+    transposed = [x for x in every if _is_across(x, row, column)]
+    if not 1 <= len(transposed) <= MOST_TRANSPOSED or not all(
+        x in transposed or _is_along(x, row, column) for x in every
+    ):
         return None
     size, *others = {dtype_named((x.out if isinstance(x, Load) else x.value).dtype).itemsize for x in every}
     if size >= 4 and not others and kernel.cost <= LIGHTEST:
@@ -61,26 +63,26 @@ def tiles_of(kernel: Kernel) -> Tiles | None:
 
 
 def _is_across(x: Load | Store, row: str, column: str) -> bool:
-    """Whether an array is read along the rows of the tiles, which go along the columns of the results."""
+    """Whether an array is contiguous along the rows of the tiles, while the results are contiguous along columns."""
     if not isinstance(x, Load) or x.address.coefficient(row) != 1 or x.address.coefficient(column).value in (0, 1):
         return False
     return not x.address.coefficient(column).symbols & {row, column}
 
 
 def _is_along(x: Load | Store, row: str, column: str) -> bool:
-    """Whether an array is read or written along the columns, or has one element for all of them."""
+    """Whether an array is accessed contiguously along the columns, or has one element for all of them."""
     step = x.address.coefficient(column).value
     return (step == 1 or (step == 0 and isinstance(x, Load))) and not x.address.coefficient(row).symbols & {row, column}
 
 
 def _is_apart(kernel: Kernel) -> bool:
-    """Whether what is written is not read, and an element that is written twice is the same."""
+    """Whether stored buffers are not loaded, so that writing an element twice gives the same value."""
     read = {x.buffer for x in kernel.body if isinstance(x, Load)}
     return not any(isinstance(x, Store) and x.buffer in read for x in kernel.body)
 
 
 def in_tiles(outer: KernelEmitter, tiles: Tiles, rows: tuple[Any, Any], columns: tuple[Any, Any]) -> Any:
-    """Write all tiles, if the matrix has one; returns whether it does. If large ones do not fit, small ones may."""
+    """Emit all tiles, if the matrix has one; returns whether it does. If large tiles do not fit, small ones may."""
     b, edge = outer.b, I64(tiles.edge)
     (first, last), (left, right) = rows, columns
     wide = b.icmp_signed(">=", b.sub(last, first), edge)
@@ -96,14 +98,14 @@ def in_tiles(outer: KernelEmitter, tiles: Tiles, rows: tuple[Any, Any], columns:
         with otherwise:
             some = in_tiles(outer, tiles._replace(edge=SMALL), rows, columns)
             asked = b.block
-    found = b.phi(some.type)
-    found.add_incoming(some.type(1), written)
-    found.add_incoming(some, asked)
-    return found
+    result = b.phi(some.type)
+    result.add_incoming(some.type(1), written)
+    result.add_incoming(some, asked)
+    return result
 
 
 def _all(outer: KernelEmitter, tiles: Tiles, rows: tuple[Any, Any], columns: tuple[Any, Any]) -> None:
-    """Strip by strip of columns, and in these from the first row to the last."""
+    """Emit the tiles strip by strip of columns, and within a strip from the first row to the last."""
     b, edge = outer.b, I64(tiles.edge)
     row, column = (each.var for each in outer.kernel.loops[-2:])
     strip = I64(tiles.strip)
@@ -136,37 +138,37 @@ def _all(outer: KernelEmitter, tiles: Tiles, rows: tuple[Any, Any], columns: tup
 
 def _one(outer: KernelEmitter, tiles: Tiles, row: str, column: str) -> None:
     b, rows = outer.b, range(tiles.edge)
-    made: dict[str, list[Any]] = {}  # the vectors of all rows
+    table: dict[str, list[Any]] = {}  # the vectors of all rows
 
     def value(k: int, x: Operand) -> Any:
         if not x.name:
             return constant(x.value, x.dtype, tiles.edge)
-        return made[x.name][k] if x.name in made else splat(b, outer.env[x.name], tiles.edge)
+        return table[x.name][k] if x.name in table else splat(b, outer.env[x.name], tiles.edge)
 
     for x in outer.kernel.body:
         match x:
             case Load():
-                made[x.out.name] = _loaded(outer, tiles, x, row, column)
+                table[x.out.name] = _loaded(outer, tiles, x, row, column)
             case Compute():
-                made[x.out.name] = [computed(b, x, partial(value, k), outer.products) for k in rows]
+                table[x.out.name] = [computed(b, x, partial(value, k), outer.products) for k in rows]
             case Store():
                 for k, place in enumerate(_places(outer, tiles, x, row)):
                     b.store(value(k, x.value), place, align=dtype_named(x.value.dtype).itemsize)
 
 
 def _places(outer: KernelEmitter, tiles: Tiles, x: Load | Store, var: str) -> list[Any]:
-    """Pointers to the vectors of a tile, which are so far apart as turns of the loop over `var`."""
+    """Pointers to the vectors of a tile, with the stride of the loop over `var`."""
     b, dtype = outer.b, (x.out if isinstance(x, Load) else x.value).dtype
-    found = [b.gep(outer.pointers[x.buffer], [outer.polys.emit(b, x.address)])]
+    results = [b.gep(outer.pointers[x.buffer], [outer.polys.emit(b, x.address)])]
     step = outer.polys.emit(b, x.address.coefficient(var))
-    while len(found) < tiles.edge:
-        found.append(b.gep(found[-1], [step]))
+    while len(results) < tiles.edge:
+        results.append(b.gep(results[-1], [step]))
     vector = of_lanes(memory_type(dtype), tiles.edge).as_pointer()
-    return [b.bitcast(pointer, vector) for pointer in found]
+    return [b.bitcast(pointer, vector) for pointer in results]
 
 
 def _loaded(outer: KernelEmitter, tiles: Tiles, x: Load, row: str, column: str) -> list[Any]:
-    """What each row of a tile has of an array."""
+    """Load the rows of a tile of an array."""
     b, size, t = outer.b, dtype_named(x.out.dtype).itemsize, memory_type(x.out.dtype)
     if _is_across(x, row, column):
         vectors = [b.load(place, align=size) for place in _places(outer, tiles, x, column)]
@@ -174,16 +176,16 @@ def _loaded(outer: KernelEmitter, tiles: Tiles, x: Load, row: str, column: str) 
     same = x.address.coefficient(row) == 0
     places = _places(outer, tiles, x, row)[: 1 if same else None]
     if x.address.coefficient(column) == 0:
-        found = [splat(b, b.load(b.bitcast(place, t.as_pointer())), tiles.edge) for place in places]
+        results = [splat(b, b.load(b.bitcast(place, t.as_pointer())), tiles.edge) for place in places]
     else:
-        found = [b.load(place, align=size) for place in places]
-    return found * tiles.edge if same else found
+        results = [b.load(place, align=size) for place in places]
+    return results * tiles.edge if same else results
 
 
 def transposed(b: ir.IRBuilder, vectors: list[Any], group: int) -> list[Any]:
-    """The columns of a square of elements whose rows are vectors.
+    """Transpose a square of elements whose rows are vectors.
 
-    Groups of so many neighbours are transposed by interleaving two vectors at a time, and then changed for each other.
+    Groups of `group` neighbours are transposed by interleaving two vectors at a time, and then exchanged.
     """
     vectors, edge = list(vectors), len(vectors)
     lanes = range(edge)

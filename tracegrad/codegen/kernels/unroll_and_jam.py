@@ -1,4 +1,4 @@
-"""Which kernels do several iterations of the loop around the innermost in each pass of the innermost."""
+"""Decide unroll-and-jam: whether to unroll the second-innermost loop and fuse the copies in the innermost."""
 
 from __future__ import annotations
 
@@ -12,32 +12,31 @@ from tracegrad.codegen.loopir.kernel import Compute, Index, Kernel, Load, Reduce
 
 __all__ = ["Jam", "jam_of"]
 
-JAM = 4
-LONGEST_JAMMED = 12
-WRITTEN_OUT = 32  # bytes of an innermost loop of a fixed size
-LONGEST_ROW = 512  # bytes of an iteration that only waits for its additions, if several share a pass
+JAM = 4  # unroll factor
+LONGEST_JAMMED = 12  # instructions of a body
+WRITTEN_OUT = 32  # bytes of an innermost loop of constant extent that LLVM unrolls
+LONGEST_ROW = 512  # bytes of a jammed row that only waits for its additions
 
 
 class Jam(NamedTuple):
-    """How many `copies` of an iteration share a pass. If they do so only where they are `brief`, of how many elements
-    at most."""
+    """The unroll factor `copies`. If `brief`, only loops of at most that many elements are jammed."""
 
     copies: int
     brief: int = 0
 
 
 def _is_brief(kernel: Kernel) -> bool:
-    """Whether the innermost loop is so short that LLVM writes it out, and makes vectors of the loop around it."""
+    """Whether the innermost loop is so short that LLVM unrolls it, and vectorizes the loop around it."""
     size = kernel.loops[-1].extent.value
     widest = max([dtype_named(x.out.dtype).itemsize for x in kernel.body if isinstance(x, Load)], default=8)
     return size is not None and size * widest <= WRITTEN_OUT
 
 
 def jam_of(kernel: Kernel, vectors: Vectors | None, depths: Sequence[int]) -> Jam | None:
-    """How iterations of `kernel` are jammed; `depths` says from which loop on each reduction has a register.
+    """Decide the unroll-and-jam of `kernel`; `depths` says from which loop on each reduction has a register.
 
-    They are where each of them would load and store an accumulator in memory, or where each reduces into a register of
-    its own and they load something in common, or would only wait for its additions.
+    Iterations are jammed if each would load and store an accumulator in memory, or if each reduces into a register of
+    its own and they share a load, or would only wait for additions.
     """
     outer = len(kernel.loops) - 2
     plain = all(isinstance(x, Compute | Load | Index | Store | Reduce) for x in kernel.body)
@@ -48,7 +47,7 @@ def jam_of(kernel: Kernel, vectors: Vectors | None, depths: Sequence[int]) -> Ja
         return None
     var = kernel.loops[outer].var
     if all(depth == outer + 2 and var in x.over for x, depth in zip(reductions, depths, strict=True)):
-        # More where what is stored with a mask is soon read again, which is slow.
+        # A larger factor if masked stores are soon loaded again, which is slow.
         return Jam(2 * JAM if vectors and len(kernel.body) <= LONGEST_JAMMED // 2 else JAM)
     if any(depth != outer + 1 for depth in depths) or _is_brief(kernel):
         return None

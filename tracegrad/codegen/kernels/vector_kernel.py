@@ -1,11 +1,11 @@
-"""The innermost loop of a kernel as vectors.
+"""Emit the innermost loop of a kernel as vectors (SIMD code generation).
 
-    while i + several vectors <= high:  several vectors without a mask, in light loops; in long ones two side by side
+    while i + several vectors <= high:  several vectors without a mask in cheap loops, two in expensive ones
     while i < high:                     one vector, with a mask for the lanes below high
 
-What does not vary from lane to lane is computed before. A reduction has a vector of partial results, from which
-`horizontal` makes one; in light loops each of the several vectors has its own, so that none waits for the last one.
-Lanes that a mask leaves out touch no memory; what they compute is not used, and integers are not divided by zero.
+Loop-invariant values are computed before the loop. A reduction has a vector of partial results, which `horizontal`
+combines. In cheap loops each of the several vectors has its own partial results, so no addition waits for another.
+Masked lanes touch no memory. Their results are not used, and integers are not divided by zero.
 """
 
 from __future__ import annotations
@@ -37,63 +37,63 @@ I32 = ir.IntType(32)
 
 
 def vector_loop(outer: KernelEmitter, vectors: Vectors, low: Any, high: Any) -> None:
-    """Emit the innermost loop of a kernel, from `low` to `high`; `outer.totals` are those after it."""
+    """Emit the innermost loop of a kernel, from `low` to `high`; `outer.totals` are the totals after it."""
     VectorLoop(outer, vectors, high).emit(low)
 
 
 class VectorLoop:
-    """What writes one such loop."""
+    """Emitter of one vectorized innermost loop."""
 
     def __init__(self, outer: KernelEmitter, vectors: Vectors, high: Any):
         self.outer, self.b, self.high = outer, outer.b, high
         self.kernel, self.lanes, self.varying = outer.kernel, vectors.lanes, vectors.varying
-        self.step = vectors.lanes  # of the loop's variable, from vector to vector
+        self.step = vectors.lanes  # increment of the loop variable per vector
         self.var = self.kernel.loops[-1].var
         self.variables, self.computes_much = [self.var], computes_much(self.kernel)
         self.length = self.kernel.loops[-1].extent.value
-        # Where several iterations of the loop around share this one, each has values of its own.
+        # Each jammed iteration of the surrounding loop has its own values.
         self.own = dependent(self.kernel.body, self.kernel.loops[-2].var) if outer.copies else frozenset[str]()
         self.copies = range(max(len(outer.copies), 1))
         self.memory = Memory(self.b, vectors.lanes, vectors.least)
-        # Iterations that share a turn are enough to do at a time. Where few are left over, they need no fast loop, but
-        # where what is stored is soon read again: that is slow with a mask.
+        # Jammed iterations are enough parallelism. A short remainder needs no unmasked loop, except if stored values
+        # are soon loaded again, which is slow with a mask.
         alone = outer.jam is None or (outer.jam.brief and not outer.copies)
         again = any(outer.in_memory(x) for x in outer.reductions)
         self.several = vectors.at_once if alone else min(vectors.at_once, int(bool(outer.copies) or again))
         self.reductions = [x for x in outer.reductions if id(x) in outer.totals]
-        self.scalars: list[dict[str, Any]] = []  # of each copy, what does not vary
+        self.scalars: list[dict[str, Any]] = []  # loop-invariant values of each copy
         self.totals: dict[Any, list[Any]] = {}  # by reduction, copy and number of the vector
-        self.fixed: dict[Any, Any] = {}  # what has been made of scalars before the loops
-        self.values: dict[Any, Any] = {}  # what one turn has computed
-        self.sums: dict[Any, Any] = {}  # elements of memory that copies have in common
+        self.fixed: dict[Any, Any] = {}  # vectors made of scalars before the loops
+        self.values: dict[Any, Any] = {}  # values of one iteration
+        self.sums: dict[Any, Any] = {}  # accumulators in memory that copies share
         self.i: Any = None
-        self.rest: Any = None  # how many lanes there are, in what is left of a row behind whole vectors
+        self.rest: Any = None  # number of lanes in the remainder of a row
         self.loaded = {x.buffer for x in flattened(self.kernel.body) if isinstance(x, Load)}
         self.woven = Woven(self.kernel.body, self.var)
         plain = self.several > 1 and self.length is None and not outer.copies and not outer.reductions
         self.inside = inside_of(self.kernel.body, self.var, self.varying) if plain else None
         self.holding = frozenset[int]()  # the guards that hold
-        self.may_pass = False  # whether whole vectors may be left to the loop with masks
+        self.may_pass = False  # whether the masked loop may process whole vectors
 
     # -- loops -------------------------------------------------------------------------------------
     def emit(self, low: Any) -> None:
         for x in self.reductions:
-            given, width = self.outer.totals[id(x)], 2 if is_extremum(x) else 1
+            operands, width = self.outer.totals[id(x)], 2 if is_extremum(x) else 1
             for copy in self.copies:
-                self.totals[id(x), copy, 0] = given[copy * width : (copy + 1) * width]
+                self.totals[id(x), copy, 0] = operands[copy * width : (copy + 1) * width]
         self._loops(low) if self.length is None else self._straight(self.length)
         for x in self.reductions:
             self.outer.totals[id(x)] = [v for copy in self.copies for v in self.totals[id(x), copy, 0]]
 
     def _straight(self, length: int) -> None:
-        """No loop: the vectors of a few elements, of which the last may have a mask."""
+        """Emit the vectors of a few elements without a loop; the last vector may be masked."""
         self.begin = self.b.block
         for copy in self.copies:
             self._hoist(copy)
         self.begin = self.b.block
         for start in range(0, length, self.lanes):
             whole = start + self.lanes <= length
-            self._turn(I64(start), 1, None if whole else self.memory.first_lanes(length - start))
+            self._iteration(I64(start), 1, None if whole else self.memory.first_lanes(length - start))
 
     def _loops(self, low: Any) -> None:
         end, whole, rest = self._parts(low)
@@ -118,7 +118,7 @@ class VectorLoop:
         self.b.position_at_end(masked)
         if self.several == 1 and not self.may_pass:
             self.rest = self.b.sub(self.high, low)
-            self._turn(low, 1, rest)
+            self._iteration(low, 1, rest)
         else:
             self._masked(low, whole, rest)
         self.b.branch(after)
@@ -127,13 +127,13 @@ class VectorLoop:
         self._join(ways)
 
     def _whole(self, low: Any, width: int) -> Any:
-        """Where the last whole part of `width` elements ends."""
+        """The end of the last whole part of `width` elements."""
         return self.b.add(low, self.b.and_(self.b.sub(self.high, low), I64(-width)))
 
     def _parts(self, low: Any) -> tuple[Any, Any, Any]:
-        """Where the loop of several vectors ends, and the last whole vector, and the mask of the rest.
+        """The end of the loop of several vectors, the end of the last whole vector, and the mask of the remainder.
 
-        Known before all loops of the kernel, so it is computed there.
+        They are computed before all loops of the kernel, because they are known there.
         """
         with self.b.goto_block(self.outer.before_loops):
             end = self._whole(low, max(self.several, 1) * self.step)
@@ -147,7 +147,7 @@ class VectorLoop:
         return self.memory.first_lanes(self.lanes)
 
     def _unmasked(self, low: Any, end: Any, after: Any, ways: list[Any]) -> Any:
-        """The loop of several vectors; returns where it ended. One that leaves for `after` is one of the `ways`."""
+        """Emit the loop of several vectors; returns its final index. An early exit to `after` is added to `ways`."""
         before, loop, full, rest = self.b.block, *map(self._new_block, ("several", "full", "rest"))
         untouched = dict(self.totals)
         self.b.cbranch(self.b.icmp_signed("<", low, end), loop, rest)
@@ -156,7 +156,7 @@ class VectorLoop:
         i = self.b.phi(I64)
         i.add_incoming(low, before)
         phis = self._begin_loop(before)
-        self._turn(i, self.several, None)
+        self._iteration(i, self.several, None)
         self._again(i, self.several * self.step, end, phis, loop, full)
         self.b.position_at_end(full)
         self._end_totals()
@@ -166,7 +166,7 @@ class VectorLoop:
         return end
 
     def _begin_totals(self) -> None:
-        """Totals of their own for the second vector of a turn and those behind it."""
+        """Initialize separate totals for each vector of an iteration after the first."""
         for x in self.reductions:
             for copy in self.copies:
                 for k in range(1, self.several):
@@ -190,7 +190,8 @@ class VectorLoop:
             self.totals[id(x), copy, 0] = [combine(self.b, x.combiner, totals[0], more[0], x.value.dtype)]
 
     def _masked(self, low: Any, whole: Any, rest: Any) -> None:
-        """The loop of one vector. It runs twice, for the whole vectors and for the rest: within, the mask is fixed."""
+        """Emit the loop of one vector. It runs twice, for the whole vectors and for the remainder, each with a fixed
+        mask."""
         before, again, loop, ended, last, after = (
             self.b.block,
             *map(self._new_block, ("again", "one", "ended", "last", "done")),
@@ -209,8 +210,8 @@ class VectorLoop:
         i = self.b.phi(I64)
         i.add_incoming(start, again)
         phis = self._begin_loop(again)
-        self.memory.of_turn = (mask, full, self._mask_of_all())
-        self._turn(i, 1, mask)
+        self.memory.of_iteration = (mask, full, self._mask_of_all())
+        self._iteration(i, 1, mask)
         self._again(i, self.step, end, phis, loop, ended)
         self.b.position_at_end(ended)
         self.b.cbranch(self.b.icmp_signed("<", end, self.high), last, after)
@@ -222,7 +223,7 @@ class VectorLoop:
         self.b.position_at_end(after)
 
     def _again(self, i: Any, width: int, end: Any, phis: Any, loop: Any, after: Any) -> None:
-        """The end of a turn: another from `i + width` on, or what comes after."""
+        """Emit the end of an iteration: continue at `i + width`, or leave."""
         following = self.b.add(i, I64(width))
         i.add_incoming(following, self.b.block)
         self._end_loop(phis)
@@ -232,7 +233,7 @@ class VectorLoop:
         return self.outer.function.append_basic_block(f"{name}.{self.var}")
 
     def _begin_loop(self, before: Any) -> dict[Any, list[Any]]:
-        """Totals that change from turn to turn."""
+        """Make the totals loop-carried values (phis)."""
         phis = {key: [self.b.phi(v.type) for v in values] for key, values in self.totals.items()}
         for key, values in self.totals.items():
             for phi, value in zip(phis[key], values):
@@ -246,7 +247,7 @@ class VectorLoop:
                 phi.add_incoming(value, self.b.block)
 
     def _join(self, ways: list[tuple[Any, dict[Any, list[Any]]]]) -> None:
-        """Totals, whichever way led here."""
+        """Merge the totals of all paths (phis)."""
         for key, values in ways[0][1].items():
             joined = []
             for k, value in enumerate(values):
@@ -260,7 +261,7 @@ class VectorLoop:
         hints: list[list[Any]] = [["llvm.loop.isvectorized", I32(1)], ["llvm.loop.unroll.disable"]]
         branch.set_metadata("llvm.loop", self.b.module.loop_id(hints))
 
-    # -- what does not vary ----------------------------------------------------------------------------
+    # -- loop-invariant code ---------------------------------------------------------------------------
     def _hoist(self, copy: int) -> None:
         env = dict(self.outer.env)
         if self.outer.copies:
@@ -283,7 +284,7 @@ class VectorLoop:
 
     @contextmanager
     def _before(self) -> Iterator[None]:
-        """What is emitted meanwhile stands before the loops."""
+        """Emit code before the loops in the meantime."""
         with self.b.goto_block(self.begin):
             yield
 
@@ -291,7 +292,7 @@ class VectorLoop:
         return copy if self.own & names else 0
 
     def scalar(self, p: Poly, copy: int = 0) -> Any:
-        """A polynomial that does not vary."""
+        """Emit a loop-invariant polynomial."""
         copy = self._copy_of(p.symbols, copy)
         key = ("scalar", p, copy)
         if key not in self.fixed:
@@ -300,34 +301,34 @@ class VectorLoop:
         return self.fixed[key]
 
     def _base(self, buffer: str, address: Poly, copy: int) -> Any:
-        """The pointer to where an access would be for index 0."""
+        """The pointer to an access at index 0."""
         rest = address.without(self.var)
         copy = self._copy_of(rest.symbols, copy)
         key = ("base", buffer, rest, copy)
         if key not in self.fixed:
             around = self.kernel.loops[-2].var if len(self.kernel.loops) > 1 else ""
-            found = None
+            result = None
             if not (rest.symbols & self.own) - {around}:
-                found = self._base(buffer, address, 0) if copy else self.outer.row(buffer, rest)
-            if found is None or copy:
-                start = self.outer.pointers[buffer] if found is None else found
-                at = self.scalar(rest, copy) if found is None else self.scalar(rest.coefficient(around) * copy, 0)
+                result = self._base(buffer, address, 0) if copy else self.outer.row(buffer, rest)
+            if result is None or copy:
+                start = self.outer.pointers[buffer] if result is None else result
+                at = self.scalar(rest, copy) if result is None else self.scalar(rest.coefficient(around) * copy, 0)
                 with self._before():
-                    found = self.b.gep(start, [at])
-            self.fixed[key] = found
+                    result = self.b.gep(start, [at])
+            self.fixed[key] = result
         return self.fixed[key]
 
     def _everywhere(self, key: Any, x: Any) -> Any:
-        """A scalar of before the loops, in each lane."""
+        """Broadcast a loop-invariant scalar to all lanes."""
         if (key := ("splat", key)) not in self.fixed:
             with self._before():
                 self.fixed[key] = splat(self.b, x, self.lanes)
         return self.fixed[key]
 
-    # -- one turn ----------------------------------------------------------------------------------------
-    def _turn(self, i: Any, several: int, mask: Any) -> None:
+    # -- one iteration -----------------------------------------------------------------------------------
+    def _iteration(self, i: Any, several: int, mask: Any) -> None:
         self.i, self.values = i, {}
-        together = several > 1 and self.kernel.cost > DEAR  # side by side, so that neither waits
+        together = several > 1 and self.kernel.cost > DEAR  # interleaved, so that neither waits
         for part in [[x] for x in self.kernel.body] if together else [self.kernel.body]:
             for k in range(several):
                 for copy in self.copies:
@@ -424,7 +425,7 @@ class VectorLoop:
 
     # -- memory --------------------------------------------------------------------------------------------
     def _at(self, x: Any, copy: int, k: int, by: int = 1) -> Any:
-        """The pointer to the lanes of an access that grows `by` so much from lane to lane, lowest address first."""
+        """The pointer to the lanes of an access with stride `by` between lanes, lowest address first."""
         base = self._base(x.buffer, x.address, copy)
         key = ("at", x.buffer, x.address, self._copy_of(x.address.symbols, copy))
         if key not in self.values:
@@ -443,8 +444,8 @@ class VectorLoop:
             pointer = self._at(x, copy, k)
             fetch_ahead(self, x, pointer, copy)
             return self.memory.load(pointer, x.out.dtype, mask)
-        turned = self.memory.load(self._at(x, copy, k, -1), x.out.dtype, self.memory.reversed(mask))
-        return self.memory.reversed(turned)
+        in_reverse = self.memory.load(self._at(x, copy, k, -1), x.out.dtype, self.memory.reversed(mask))
+        return self.memory.reversed(in_reverse)
 
     # -- reductions --------------------------------------------------------------------------------------------
     def _reduce(self, x: Reduce, copy: int, k: int, mask: Any) -> None:
@@ -466,7 +467,7 @@ class VectorLoop:
         return factors_of(x, lambda a: self._value(a, copy, k), self.outer.products)
 
     def _into_memory(self, x: Reduce, value: Any, copy: int, k: int, mask: Any) -> None:
-        """Combine with what is in memory; copies that have that in common load and store it once."""
+        """Combine with memory; copies that share the accumulator load and store it once."""
         dtype, pointer = x.value.dtype, self._at(x, copy, k)
         if x.over:
             if not (x.address.symbols & self.own):

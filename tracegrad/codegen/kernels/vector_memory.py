@@ -1,8 +1,8 @@
-"""Vectors in memory, and the masks that say which of their lanes are there.
+"""Emit masked and strided vector loads and stores, and the masks of their lanes.
 
-A mask has a lane for each element of the longest vector of memory, of which those beyond the vector are never set.
-LLVM makes vectors in memory longer that are shorter than a register, and where it has kept the mask on the stack, it
-then takes bits of it that nobody has cleared (LLVM 20: a move that clears them counts as a copy).
+A mask has a lane for each element of the longest vector in memory. Lanes beyond a shorter vector are never set. LLVM
+widens vectors that are shorter than a register, and then reads bits of a spilled mask that nothing has cleared (LLVM
+20: a move that clears them counts as a copy).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tracegrad.codegen.vecmath.lanes import number, of_lanes
 __all__ = ["Memory"]
 
 I32 = ir.IntType(32)
-# Bytes of the shortest vectors that LLVM leaves as they are: it makes shorter ones longer in memory, and then it may
-# take bits of a mask that nobody has set.
+# Bytes of the shortest vectors that LLVM does not widen in memory; for wider ones it may use mask bits that are not
+# set.
 REGISTER = 16
 ZERO = "zeroinitializer"
 
@@ -30,11 +30,13 @@ class Memory:
     def __init__(self, b: ir.IRBuilder, lanes: int, least: int):
         self.b, self.lanes = b, lanes
         self.wide = max(lanes, REGISTER // least)
-        self.of_turn: tuple[Any, Any, Any] | None = None  # the mask of a turn, whether it is fixed, and then what
+        self.of_iteration: tuple[Any, Any, Any] | None = (
+            None  # the mask of an iteration, whether it is fixed, its constant
+        )
 
     # -- masks ---------------------------------------------------------------------------------------
     def lanes_below(self, rest: Any) -> Any:
-        """The mask of the lanes whose number is below `rest`, which is below the number of lanes, or up to 32."""
+        """The mask of the lanes with a number below `rest`, which is below the number of lanes, or up to 32."""
         width = ir.IntType(64 if self.wide >= 32 else 32)
         rest = self.b.trunc(rest, width) if width != I64 else rest
         bits = self.b.sub(self.b.shl(width(1), rest), width(1))
@@ -47,7 +49,7 @@ class Memory:
         return ir.Constant(of_lanes(BOOL, self.wide), [int(lane < count) for lane in range(self.wide)])
 
     def first(self, vector: Any, count: int) -> Any:
-        """The first lanes of a vector; those that it does not have are anything, or false in a mask."""
+        """The first `count` lanes of a vector; missing lanes are poison, or false in a mask."""
         if vector.type.count == count:
             return vector
         others = ir.Spelled(vector.type, ZERO if vector.type.element == BOOL else "poison")
@@ -55,7 +57,7 @@ class Memory:
         return self.b.shuffle_vector(vector, others, ir.Constant(of_lanes(I32, count), lanes))
 
     def reversed(self, vector: Any) -> Any:
-        """The lanes of a vector, or of a mask if there is one, the last first."""
+        """Reverse the lanes of a vector, or of a mask if there is one."""
         if vector is None:
             return None
         lanes = [*range(self.lanes)[::-1], *range(self.lanes, vector.type.count)]
@@ -63,7 +65,7 @@ class Memory:
 
     # -- loads and stores ----------------------------------------------------------------------------
     def load(self, pointer: Any, dtype: str, mask: Any) -> Any:
-        """What lies at `pointer` and behind it, as it is in registers; 0 where the mask does not hold."""
+        """Load a vector at `pointer` into its register type; masked lanes are 0."""
         t, size = self._type(dtype, mask)
         if mask is None:
             return self._register(self.b.load(pointer, align=size, typ=t), dtype)
@@ -73,41 +75,43 @@ class Memory:
         return self._register(self.first(value, self.lanes), dtype)
 
     def part(self, pointer: Any, dtype: str, stride: int, mask: Any) -> Any:
-        """Every so many elements from `pointer` on, taken of vectors of all of them; what is behind the last is not
+        """Load every `stride`-th element from `pointer` on by whole vectors; memory after the last element is not
         touched."""
         if mask is None:
             return self._register(self._every(pointer, dtype, stride), dtype)
         wide = self.lanes * stride
-        t, size, given = of_lanes(memory_type(dtype), wide), dtype_named(dtype).itemsize, mask
-        places = [min(k // stride, given.type.count - 1) if k % stride == 0 else given.type.count for k in range(wide)]
-        none = ir.Spelled(given.type, ZERO)
-        wanted = self.b.shuffle_vector(given, none, ir.Constant(of_lanes(I32, wide), places))
+        t, size, operands = of_lanes(memory_type(dtype), wide), dtype_named(dtype).itemsize, mask
+        places = [
+            min(k // stride, operands.type.count - 1) if k % stride == 0 else operands.type.count for k in range(wide)
+        ]
+        none = ir.Spelled(operands.type, ZERO)
+        wanted = self.b.shuffle_vector(operands, none, ir.Constant(of_lanes(I32, wide), places))
         function = self.b.module.intrinsic("masked.load", [t, pointer.type], t, [pointer.type, I32, wanted.type, t])
         every = self.b.call(function, [pointer, I32(size), wanted, ir.Spelled(t, ZERO)])
         lanes = ir.Constant(of_lanes(I32, self.lanes), [k * stride for k in range(self.lanes)])
         return self._register(self.b.shuffle_vector(every, ir.Spelled(t, "poison"), lanes), dtype)
 
     def _every(self, pointer: Any, dtype: str, stride: int) -> Any:
-        """Every so many elements, taken of vectors as long as the result, of which the last ends with the last element;
-        or, where these have but one of them each, loaded one by one."""
+        """Load every `stride`-th element by vectors of the result's length, the last of which ends with the last
+        element; if each vector would hold one such element, load them one by one."""
         t, size, lanes = of_lanes(memory_type(dtype), self.lanes), dtype_named(dtype).itemsize, self.lanes
         start = self.b.bitcast(pointer, t.element.as_pointer())
-        found: ir.Value = ir.Spelled(t, "poison")
+        result: ir.Value = ir.Spelled(t, "poison")
         if lanes < 2 * stride:
             for k in range(lanes):
                 element = self.b.load(self.b.gep(start, [I64(k * stride)]), align=size)
-                found = self.b.insert_element(found, element, I32(k))
-            return found
+                result = self.b.insert_element(result, element, I32(k))
+            return result
         wanted = [k * stride for k in range(lanes)]
         for first in [*range(0, wanted[-1] + 1 - lanes, lanes), wanted[-1] + 1 - lanes]:
             place = self.b.bitcast(self.b.gep(start, [I64(first)]), t.as_pointer())
             piece = self.b.load(place, align=size, typ=t)
             picked = [lanes + at - first if first <= at < first + lanes else k for k, at in enumerate(wanted)]
-            found = self.b.shuffle_vector(found, piece, ir.Constant(of_lanes(I32, lanes), picked))
-        return found
+            result = self.b.shuffle_vector(result, piece, ir.Constant(of_lanes(I32, lanes), picked))
+        return result
 
     def gather(self, pointer: Any, places: Any, dtype: str, mask: Any) -> Any:
-        """What lies at `places` from `pointer` on."""
+        """Gather the elements at the offsets `places` from `pointer`."""
         t, size = self._type(dtype, None)
         mask = number(of_lanes(BOOL, self.lanes), 1) if mask is None else self.first(mask, self.lanes)
         pointers = self.b.gep(pointer, [places])
@@ -116,22 +120,22 @@ class Memory:
         return self._register(self.b.call(function, [pointers, I32(size), mask, ir.Spelled(t, ZERO)]), dtype)
 
     def store(self, value: Any, pointer: Any, dtype: str, mask: Any) -> None:
-        """Put a vector of registers to `pointer` and behind it."""
+        """Store a vector at `pointer`."""
         if mask is None or not stores_slowly_with_masks():
             self._store(value, pointer, dtype, mask)
         elif isinstance(mask, ir.Constant):
             self.store_first(value, pointer, dtype, sum(bit.constant for bit in mask.constant[: self.lanes]))
-        elif self.of_turn is not None and mask is self.of_turn[0]:
-            with self.b.if_else(self.of_turn[1]) as (then, otherwise):
+        elif self.of_iteration is not None and mask is self.of_iteration[0]:
+            with self.b.if_else(self.of_iteration[1]) as (then, otherwise):
                 with then:
-                    self.store(value, pointer, dtype, self.of_turn[2])
+                    self.store(value, pointer, dtype, self.of_iteration[2])
                 with otherwise:
                     self._store(value, pointer, dtype, mask)
         else:
             self._store(value, pointer, dtype, mask)
 
     def store_first(self, value: Any, pointer: Any, dtype: str, count: int) -> None:
-        """Put the first so many lanes to `pointer` and behind it, in pieces of a power of two."""
+        """Store the first `count` lanes at `pointer`, in pieces of a power of two."""
         t, size, done = memory_type(dtype), dtype_named(dtype).itemsize, 0
         if dtype == "bool":
             value = self.b.zext(value, of_lanes(t, self.lanes))
@@ -156,12 +160,12 @@ class Memory:
         self.b.call(function, [value, pointer, I32(size), mask])
 
     def _of_pairs(self, mask: Any) -> Any:
-        """The mask of both elements of each lane."""
+        """The mask of interleaved pairs from the mask of lanes."""
         mask, wide = self.first(mask, self.lanes), 2 * self.lanes
         return self.b.shuffle_vector(mask, mask, ir.Constant(of_lanes(I32, wide), [k // 2 for k in range(wide)]))
 
     def load_pairs(self, pointer: Any, dtype: str, mask: Any, any_order: bool) -> tuple[Any, Any]:
-        """The first and the second elements of the pairs at `pointer` and behind it."""
+        """Load interleaved pairs at `pointer` as two vectors."""
         t, size = of_lanes(memory_type(dtype), 2 * self.lanes), dtype_named(dtype).itemsize
         if mask is None:
             value = self.b.load(self.b.bitcast(pointer, t.as_pointer()), align=size, typ=t)
@@ -177,12 +181,12 @@ class Memory:
         return low, high
 
     def store_pairs(self, low: Any, high: Any, pointer: Any, dtype: str, mask: Any, any_order: bool) -> None:
-        """Put the lanes of two vectors to `pointer` and behind it, one of the first and one of the second in turn."""
+        """Store two vectors interleaved at `pointer`."""
         wide = 2 * self.lanes
         t, size = of_lanes(memory_type(dtype), wide), dtype_named(dtype).itemsize
         pairs = self._pairs_of_lanes(size, any_order)
-        turns = [pairs.index(k // 2) + k % 2 * self.lanes for k in range(wide)]
-        value = self.b.shuffle_vector(low, high, ir.Constant(of_lanes(I32, wide), turns))
+        iterations = [pairs.index(k // 2) + k % 2 * self.lanes for k in range(wide)]
+        value = self.b.shuffle_vector(low, high, ir.Constant(of_lanes(I32, wide), iterations))
         if mask is None:
             self.b.store(value, self.b.bitcast(pointer, t.as_pointer()), align=size)
             return
@@ -192,8 +196,8 @@ class Memory:
         self.b.call(function, [value, pointer, I32(size), mask])
 
     def _pairs_of_lanes(self, size: int, any_order: bool) -> list[int]:
-        """The numbers of the pairs whose elements lanes hold: in any order, so that they stay in their parts of two
-        vectors, from which one instruction takes them, and another puts them back."""
+        """The numbers of the pairs held by the lanes. In any order, they stay in their parts of two vectors, so that
+        one instruction extracts them and another one restores them."""
         each = max(REGISTER // (2 * size), 1)
         groups = [list(range(k, k + each)) for k in range(0, self.lanes, each)]
         half = len(groups) // 2
@@ -202,11 +206,11 @@ class Memory:
         return [k for group in groups for k in group]
 
     def add_rest(self, value: Any, pointer: Any, dtype: str, rest: Any, combiner: str) -> None:
-        """Combine the first `rest` lanes with what lies at `pointer`, or store them if there is no combiner.
+        """Combine the first `rest` lanes with memory at `pointer`, or store them if there is no combiner.
 
-        In pieces of 8, 4, 2 and 1 lanes, or fewer, each behind a test that gives the same for each row of a kernel.
-        What is stored with a mask delays each load of the bytes that the whole vector would have, which may be those of
-        the next row.
+        The lanes are split into pieces of 8, 4, 2 and 1, or fewer, each guarded by a branch with the same outcome for
+        each row of a kernel. A masked store would delay later loads of the bytes of the whole vector, which may belong
+        to the next row.
         """
         size = dtype_named(dtype).itemsize
         count = self.lanes // 2

@@ -1,8 +1,8 @@
-"""Which kernels are emitted as vectors, of how many lanes: this follows from their text and from the machine alone.
+"""Decide which kernels are vectorized, and with how many lanes, from their text and the target alone.
 
-The innermost loop is made of vectors where its accesses run along memory or stay in one place, and nothing in it may
-end it. What does not vary with it is computed before it. All other kernels are emitted as scalar loops, which LLVM's
-vectoriser may make vectors of.
+The innermost loop is vectorized if its accesses are contiguous or loop-invariant, and nothing in it may leave it.
+Loop-invariant values are computed before the loop. All other kernels are emitted as scalar loops, which LLVM's
+vectorizer may vectorize.
 """
 
 from __future__ import annotations
@@ -36,48 +36,47 @@ __all__ = [
     "vector_bytes", "vectors_of", "vectors_to_look_at",
 ]  # fmt: skip
 
-LIGHTEST = 12  # up to this cost, a turn of the loop computes several vectors
-STRIDES = (2, 3, 4, -2, -3, -4)  # of loads that are whole vectors, of which some lanes are taken
-NEAR = 8  # elements from one to the next, up to which LLVM takes them of whole vectors
-SHORT = 32  # bytes of the vectors of a loop that waits for memory: longer ones lie in two lines of the cache each
-DEAR = 35  # from here on, the loop exists with masks alone: these are nothing to what it computes
-# So many elementary functions wait for each other longer than a processor looks ahead: two vectors side by side do not.
-# From four on that is quicker, by a tenth; but LLVM takes half as long again for such a kernel.
+LIGHTEST = 12  # maximum cost of an iteration that computes several vectors
+STRIDES = (2, 3, 4, -2, -3, -4)  # strides of loads by whole vectors and shuffles
+NEAR = 8  # maximum stride, in elements, for which LLVM shuffles whole vectors
+SHORT = 32  # bytes of the vectors of a memory-bound loop: longer ones may cross cache lines
+DEAR = 35  # minimum cost of a loop that is only emitted with masks, whose overhead is small then
+# Elementary functions of a dependence chain that is longer than out-of-order execution covers: two vectors are then
+# interleaved, at the cost of compile time.
 LONG = 6
-FEWEST = 3  # elements of rows that are worth an access each
-MOST_ROWS = 8  # in a vector: each that lies apart is a load
-# What LLVM would compute lane by lane.
+FEWEST = 3  # minimum elements of a row with an access of its own
+MOST_ROWS = 8  # rows in a vector: each strided row is a load
+# Operations that LLVM computes lane by lane.
 _SCALAR = frozenset({"remainder", "floor_divide"})
-# The cost that one element should have for each that is gathered: by scalar loads, light loops are faster.
+# Minimum cost of an iteration per gather: cheap loops are faster with scalar loads.
 _PER_GATHER = 15
 
 
 class Vectors(NamedTuple):
-    """How a kernel is made of vectors."""
+    """The vectorization of a kernel."""
 
     lanes: int
-    at_once: int  # vectors in a turn of the loop without masks; 0 if there is none: the one with masks does all
+    at_once: int  # vectors per iteration of the unmasked loop; 0 if there is only a masked loop
     least: int  # the size in bytes of the smallest elements that are loaded or stored
-    varying: frozenset[str]  # values and variables that are not the same in all lanes
-    rows: int = 0  # of the loop around that share a vector; 0 if each has vectors of its own
+    varying: frozenset[str]  # values and variables that differ between lanes
+    rows: int = 0  # rows that share a vector; 0 if each row has its own vectors
 
 
 @cache
 def vector_bytes() -> int:
-    """How wide vectors with masks are on this machine; 0 if they are not to be used."""
+    """The width of masked vectors on this target; 0 if it does not use them."""
     if "avx2" not in features():
         return 0
-    # Others are slower for a while after wide ones; LLVM does not use them there of itself.
+    # Other CPUs reduce their frequency after 64-byte vectors; LLVM does not use them there by default.
     return 64 if has_masks_of_bytes() and cpu_name().startswith("znver") else 32
 
 
 @cache
 def dear_bytes() -> int:
-    """How wide they are in long loops that do not wait for memory.
+    """The width of vectors in expensive loops that do not wait for memory.
 
-    Intel's latest are as fast after wide ones as before: on Emerald Rapids elementary functions take 0.6 to 0.85 of the
-    time, comparisons 0.75. But rows of 10 elements, of which there is less than one vector or little more, take up to
-    1.4 of it.
+    Recent Intel CPUs do not slow down after 64-byte vectors. Short rows, with less than one vector or little more, are
+    slower with them.
     """
     wide = has_masks_of_bytes() and cpu_name().startswith(("sapphirerapids", "emeraldrapids", "graniterapids"))
     return 64 if wide else vector_bytes()
@@ -85,22 +84,21 @@ def dear_bytes() -> int:
 
 @cache
 def narrowest_bytes() -> int:
-    """The size of the smallest elements that are read and written with masks.
+    """The size of the smallest elements that are loaded and stored with masks.
 
-    AVX2 has such instructions for words of 4 and 8 bytes: a vector of these and its mask take LLVM three quarters of
-    the time of a scalar loop, and run as fast or, where a turn is dear, 1.2 to 1.6 times as fast. Lanes that are
-    shorter it would ask one by one; comparisons, whose truths are bytes, would take 1.3 times as long.
+    AVX2 has masked instructions for words of 4 and 8 bytes only. Shorter lanes would be tested one by one, and
+    comparisons, whose booleans are bytes, would be slower than scalar code.
     """
     return 1 if has_masks_of_bytes() else 4
 
 
 def vectors_of(kernel: Kernel) -> Vectors | None:
-    """How `kernel` is made of vectors, or None if it is not."""
+    """The vectorization of `kernel`, or None for a scalar loop."""
     if not vector_bytes() or not kernel.loops or is_serial(kernel):
         return None
     least = _least(kernel)
     if least < narrowest_bytes():
-        return _of_truths(kernel)
+        return _of_booleans(kernel)
     var = kernel.loops[-1].var
     if (size := kernel.loops[-1].extent.value) is not None:
         return _of_few(kernel, size, least) if size else None
@@ -121,17 +119,17 @@ def vectors_of(kernel: Kernel) -> Vectors | None:
         at_once = 4
     elif narrow or (kernel.cost <= DEAR and _is_stencil(kernel)) or _is_long(kernel):
         at_once = 2
-    # Without a mask a guard would have one whose bits are not known to be of lanes alone.
+    # An unmasked loop would have a guard mask with more bits than lanes.
     guarded = lanes * least < 16 and any(isinstance(x, Guard) for x in kernel.body)
     return Vectors(lanes, 0 if guarded else at_once, least, varying)
 
 
-def _of_truths(kernel: Kernel) -> Vectors | None:
-    """How a kernel is made of vectors, where there are no masks of bytes, that stores truths alone of what is longer:
-    so many at a time that these are a vector. The rest, of which each lane is asked whether it is there, comes once."""
+def _of_booleans(kernel: Kernel) -> Vectors | None:
+    """The vectorization of a kernel that stores only booleans of wider elements on a target without byte masks: enough
+    elements at a time for a vector of booleans. The lanes of the remainder are tested one by one, once."""
     body, var = kernel.body, kernel.loops[-1].var
-    truths = all(not isinstance(x, Store) or x.value.dtype == "bool" for x in body)
-    plain = truths and all(isinstance(x, Load | Store | Compute) for x in body) and len(kernel.loops) == 1
+    booleans = all(not isinstance(x, Store) or x.value.dtype == "bool" for x in body)
+    plain = booleans and all(isinstance(x, Load | Store | Compute) for x in body) and len(kernel.loops) == 1
     if not plain or min([_size(x) for x in body if isinstance(x, Load)], default=0) < narrowest_bytes():
         return None
     varying = dependent(body, var)
@@ -140,9 +138,8 @@ def _of_truths(kernel: Kernel) -> Vectors | None:
 
 
 def vectors_to_look_at(kernel: Kernel) -> Vectors | None:
-    """How a kernel that looks for something is made of vectors if its elements are too short for masks: one at a time,
-    which goes quickly where nothing is found. Of the lanes behind the last whole vector each is asked whether it is
-    there."""
+    """The vectorization of a search over elements too short for masks: one vector at a time, which is fast without a
+    match. The lanes after the last whole vector are tested one by one."""
     if not vector_bytes() or not kernel.loops or is_serial(kernel) or kernel.loops[-1].extent.value is not None:
         return None
     var = kernel.loops[-1].var
@@ -153,13 +150,14 @@ def vectors_to_look_at(kernel: Kernel) -> Vectors | None:
 
 
 def _least(kernel: Kernel) -> int:
-    """The size of the smallest elements in memory. What is reduced along the innermost loop lies in a register."""
+    """The size of the smallest elements in memory. Reductions along the innermost loop are in registers."""
     var = kernel.loops[-1].var
     return min([_size(x) for x in accesses(kernel.body) if not isinstance(x, Reduce) or var not in x.over], default=8)
 
 
 def _is_narrow_on_one_side(body: list[Any]) -> bool:
-    """Whether truths are made of numbers, or numbers of truths alone: of short vectors these would be a few bytes."""
+    """Whether the loaded elements are much wider than the stored ones, or the reverse: short vectors of booleans would
+    be a few bytes."""
     every = accesses(body)
     read = max([_size(x) for x in every if isinstance(x, Load)], default=0)
     written = max([_size(x) for x in every if not isinstance(x, Load)], default=0)
@@ -172,7 +170,7 @@ def rounded_up(size: int) -> int:
 
 
 def _of_few(kernel: Kernel, size: int, least: int) -> Vectors | None:
-    """How a kernel is made of vectors whose innermost loop has a fixed, small size."""
+    """The vectorization of a kernel whose innermost loop has a small constant extent."""
     if kernel.chunked == len(kernel.loops) - 1 or all(loop.extent.value is not None for loop in kernel.loops):
         return None
     row, var = kernel.loops[-2].var, kernel.loops[-1].var
@@ -196,13 +194,13 @@ def _of_few(kernel: Kernel, size: int, least: int) -> Vectors | None:
 
 
 def _lies_apart(body: list[Any], row: str, size: int) -> bool:
-    """Whether there is something between the rows of an access."""
+    """Whether the rows of an access have gaps."""
     steps = [x.address.coefficient(row) for x in flattened(body) if isinstance(x, Load | Store)]
     return any(step not in (0, 1, size) for step in steps)
 
 
 def _fits_rows(x: Any, row: str, var: str, varying: frozenset[str], size: int) -> bool:
-    """Whether an instruction can be done for several rows at a time."""
+    """Whether an instruction can be vectorized over several rows."""
     match x:
         case Reduce() if var in x.over:
             return row in x.over
@@ -220,8 +218,8 @@ def _fits_rows(x: Any, row: str, var: str, varying: frozenset[str], size: int) -
 
 
 def is_across(kernel: Kernel) -> bool:
-    """Whether the innermost loop only moves short elements that lie far apart. LLVM would put vectors of them together
-    lane by lane, which takes 1.7 times as long as to move each; those that lie near it takes of whole vectors."""
+    """Whether the innermost loop only moves short elements with a large stride. LLVM would build vectors of them lane
+    by lane, which is slower than scalar moves; for a small stride it shuffles whole vectors."""
     var = kernel.loops[-1].var
     if not all(isinstance(x, Load | Store) and _size(x) < 4 for x in kernel.body):
         return False
@@ -230,19 +228,19 @@ def is_across(kernel: Kernel) -> bool:
 
 
 def _gathers_of_rows(body: list[Any], row: str, var: str, varying: frozenset[str]) -> int:
-    """How many loads are of places that no shuffle brings together."""
-    found = 0
+    """The number of loads that need a gather, because no shuffle joins their elements."""
+    result = 0
     for x in body:
         if isinstance(x, Guard):
-            found += _gathers_of_rows(x.body, row, var, varying)
+            result += _gathers_of_rows(x.body, row, var, varying)
         elif isinstance(x, Load) and x.out.name in varying:
             apart = x.address.symbols & (varying - {row, var}) or x.address.coefficient(row).symbols & varying
-            found += bool(apart) or x.address.coefficient(var) not in (0, 1)
-    return found
+            result += bool(apart) or x.address.coefficient(var) not in (0, 1)
+    return result
 
 
 def _is_stencil(kernel: Kernel) -> bool:
-    """Whether a turn waits for masks of its own, and stores nothing that is read again soon."""
+    """Whether an iteration computes its own masks, and stores nothing that is soon read again."""
     body = flattened(kernel.body)
     loaded = {x.buffer for x in body if isinstance(x, Load)}
     guarded = any(isinstance(x, Guard) and any(isinstance(y, Load) for y in x.body) for x in body)
@@ -250,16 +248,16 @@ def _is_stencil(kernel: Kernel) -> bool:
 
 
 def _is_long(kernel: Kernel) -> bool:
-    """Whether a turn waits for one function after the other; iterations do not wait for each other."""
+    """Whether an iteration is a dependent chain of expensive functions; iterations do not depend on each other."""
     called = [x.op for x in flattened(kernel.body) if isinstance(x, Compute) and COST.get(x.op, 0) >= COST["exp"]]
-    return len(called) >= LONG and "power" not in called  # which fills the registers alone
+    return len(called) >= LONG and "power" not in called  # `power` alone fills the registers
 
 
 def dependent(body: list[Any], var: str) -> frozenset[str]:
-    """`var`, and the values that are computed from it."""
-    found = {var}
-    _follow(body, found)
-    return frozenset(found)
+    """`var`, and the values computed from it."""
+    results = {var}
+    _follow(body, results)
+    return frozenset(results)
 
 
 def _follow(body: list[Any], found: set[str]) -> None:
@@ -273,7 +271,7 @@ def _follow(body: list[Any], found: set[str]) -> None:
 
 
 def step_of(address: Poly, var: str, varying: frozenset[str]) -> int | None:
-    """By how much `address` grows from lane to lane; None if that is not known to be -1, 0 or 1."""
+    """The stride of `address` between lanes; None if it is not known to be -1, 0 or 1."""
     if (address.symbols & varying) - {var}:
         return None
     step = address.coefficient(var).value
@@ -281,7 +279,7 @@ def step_of(address: Poly, var: str, varying: frozenset[str]) -> int | None:
 
 
 def stride_of(address: Poly, var: str, varying: frozenset[str]) -> int | None:
-    """By how much `address` grows from lane to lane, where whole vectors have a part of what is wanted."""
+    """The stride of `address` between lanes, if strided loads by whole vectors support it."""
     if (address.symbols & varying) - {var}:
         return None
     step = address.coefficient(var).value
@@ -293,7 +291,7 @@ def _is_near(address: Poly, var: str, varying: frozenset[str]) -> bool:
 
 
 def _fits(x: Any, var: str, varying: frozenset[str], guarded: bool, pairs: Collection[Any] = ()) -> bool:
-    """Whether an instruction can be done for all lanes at a time; stores to `pairs` are woven."""
+    """Whether an instruction can be vectorized; stores to `pairs` are interleaved."""
     match x:
         case Store() if (x.buffer, x.address) in pairs:
             return stride_of(x.address, var, varying) == 2
@@ -314,7 +312,7 @@ def _fits(x: Any, var: str, varying: frozenset[str], guarded: bool, pairs: Colle
 
 
 def _gathers(body: list[Any], var: str, varying: frozenset[str]) -> int:
-    """How many loads are neither along memory nor of one place."""
+    """The number of loads that are neither contiguous nor loop-invariant."""
     return sum(
         _gathers(x.body, var, varying)
         if isinstance(x, Guard)
@@ -324,18 +322,18 @@ def _gathers(body: list[Any], var: str, varying: frozenset[str]) -> int:
 
 
 def _sizes(body: list[Any], varying: frozenset[str]) -> set[int]:
-    """The sizes of the values that vary or are stored, but for what stands for an index."""
-    found: set[int] = set()
+    """The sizes of the varying or stored values, except values used as an index."""
+    results: set[int] = set()
     for x in body:
         if isinstance(x, Guard):
-            found |= _sizes(x.body, varying)
+            results |= _sizes(x.body, varying)
         if isinstance(x, Store | Reduce):
-            found.add(_size(x))
+            results.add(_size(x))
         elif not isinstance(x, Index) and x.out.name in varying:
-            found.add(dtype_named(x.out.dtype).itemsize)
-    return found
+            results.add(dtype_named(x.out.dtype).itemsize)
+    return results
 
 
 def _size(x: Load | Store | Reduce) -> int:
-    """The bytes of what it reads or writes."""
+    """The size in bytes of the accessed element."""
     return dtype_named((x.out if isinstance(x, Load) else x.value).dtype).itemsize

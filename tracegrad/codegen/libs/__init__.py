@@ -1,1 +1,1 @@
-"""Library routines that programs call: matrix products, factorizations, sorting, packed bits."""
+"""Emit library routines that programs call: GEMM, factorizations, sorting, packed bits, random numbers."""

@@ -1,8 +1,8 @@
-"""Matrices that are read across: square by square, whose rows become columns in registers (`tiles.transposed`).
+"""Transpose matrices block by block, square by square in registers (`transpose_tiling.transposed`).
 
-The squares of a block follow each other, so lines of the cache are there until all of them is read and written. The
-last squares of a matrix begin earlier, and do some elements a second time; a matrix that is smaller than a square has
-squares of one element. All matrices are row-major, with rows that are any distance apart.
+The squares of a block follow each other, so its cache lines stay until they are used up. The last squares of a matrix
+overlap the ones before, and write some elements twice. A matrix smaller than a square is copied by squares of one
+element. All matrices are row-major, with any row stride.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tracegrad.codegen.instr.support import loop, smaller
 from tracegrad.codegen.kernels.transpose_tiling import GROUP, WORDS, transposed
 from tracegrad.codegen.vecmath.lanes import of_lanes
 
-__all__ = ["MIRROR", "each_square", "loaded", "mirror_module", "stored", "transpose", "turned"]
+__all__ = ["MIRROR", "each_square", "loaded", "mirror_module", "stored", "transpose", "transposed"]
 
 MIRROR = "tg_mirror."
-BLOCK = 16  # edge of the blocks, a line or two of the cache
+BLOCK = 16  # elements of a block's edge: one or two cache lines
 
 
 def transpose(b: Any, to: Any, apart: Any, source: Any, leading: Any, rows: Any, columns: Any) -> None:
-    """Emit the copy of a matrix of so many rows and columns to its transpose, whose rows are so far `apart`."""
+    """Emit the transposition of a matrix with `rows` and `columns`; the result has the row stride `apart`."""
 
     def square(i: Any, j: Any, edge: int) -> None:
         stored(b, to, apart, j, i, turned(b, loaded(b, source, leading, i, j, edge)))
@@ -33,12 +33,12 @@ def transpose(b: Any, to: Any, apart: Any, source: Any, leading: Any, rows: Any,
 
 
 def mirror_module(name: str) -> str:
-    """The module of a function that makes a matrix symmetric, as text:
+    """Emit the module of a function that makes a matrix symmetric, as text:
 
         void tg_mirror.<dtype>(to, source, leading, rows, columns)
 
-    copies a part of one triangle to its place in the other: its transpose; or, where `to` is `source`, what is above
-    the diagonal of a square to below it.
+    It copies the transpose of a part of one triangle into the other triangle. If `to` is `source`, it copies the
+    elements above the diagonal of a square to those below.
     """
     t = ir.DoubleType() if name.endswith("f64") else ir.FloatType()
     module = ir.Module(name)
@@ -48,7 +48,7 @@ def mirror_module(name: str) -> str:
     to, source, leading, rows, columns = function.args
 
     def part(k: Any) -> None:
-        """Some columns, down to the diagonal."""
+        """Mirror some columns, down to the diagonal."""
         left = b.mul(k, I64(BLOCK))
         many = smaller(b, b.sub(columns, left), I64(BLOCK))
         above, beside = b.gep(source, [left]), b.gep(to, [b.mul(left, leading)])
@@ -70,7 +70,7 @@ def mirror_module(name: str) -> str:
 
 
 def each_square(b: Any, t: Any, rows: Any, columns: Any, square: Callable[[Any, Any, int], None]) -> None:
-    """Emit `square(i, j, edge)` for squares that cover a matrix of elements of type `t`; `i` and `j` begin them."""
+    """Emit `square(i, j, edge)` for squares that cover a matrix of elements of type `t`; each begins at `i` and `j`."""
     edge = WORDS // _bytes(t)
     wide = b.and_(*[b.icmp_signed(">=", size, I64(edge)) for size in (rows, columns)])
     with b.if_else(wide) as (then, otherwise):
@@ -85,7 +85,7 @@ def _blocks(b: Any, rows: Any, columns: Any, edge: int, square: Callable[[Any, A
         return b.sdiv(b.add(size, I64(each - 1)), I64(each))
 
     def squares(begin: Any, size: Any, body: Callable[[Any], None]) -> None:
-        """All squares of a block along one axis."""
+        """Emit all squares of a block along one axis."""
         last = b.sub(size, I64(edge))
         some = count(smaller(b, b.sub(size, begin), I64(BLOCK)), edge)
         loop(b, some, lambda k: body(smaller(b, b.add(begin, b.mul(k, I64(edge))), last)))
@@ -99,26 +99,26 @@ def _blocks(b: Any, rows: Any, columns: Any, edge: int, square: Callable[[Any, A
 
 
 def loaded(b: Any, a: Any, leading: Any, i: Any, j: Any, edge: int) -> list[Any]:
-    """The rows of a square."""
+    """Load the rows of a square."""
     return [b.load(place, align=_bytes(a.type.pointee)) for place in _rows(b, a, leading, i, j, edge)]
 
 
 def stored(b: Any, a: Any, leading: Any, i: Any, j: Any, rows: list[Any]) -> None:
-    """Write the rows of a square."""
+    """Store the rows of a square."""
     for row, place in zip(rows, _rows(b, a, leading, i, j, len(rows))):
         b.store(row, place, align=_bytes(a.type.pointee))
 
 
 def turned(b: Any, rows: list[Any]) -> list[Any]:
-    """The columns of a square."""
+    """Transpose a square: its columns."""
     return transposed(b, rows, GROUP // _bytes(rows[0].type.element)) if len(rows) > 1 else rows
 
 
 def _rows(b: Any, a: Any, leading: Any, i: Any, j: Any, edge: int) -> list[Any]:
-    found = [b.gep(a, [b.add(b.mul(i, leading), j)])]
-    while len(found) < edge:
-        found.append(b.gep(found[-1], [leading]))
-    return [b.bitcast(place, of_lanes(a.type.pointee, edge).as_pointer()) for place in found]
+    results = [b.gep(a, [b.add(b.mul(i, leading), j)])]
+    while len(results) < edge:
+        results.append(b.gep(results[-1], [leading]))
+    return [b.bitcast(place, of_lanes(a.type.pointee, edge).as_pointer()) for place in results]
 
 
 def _bytes(t: Any) -> int:

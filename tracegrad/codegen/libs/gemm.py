@@ -1,17 +1,16 @@
-"""Matrix products of our own, as LLVM IR: they begin at once, and parts of one have the bits of the whole.
+"""Emit a register-blocked GEMM microkernel as LLVM IR.
 
     void tg_gemm.<dtype>(the arguments of a gemm, with Fortran's ABI)
 
-is the column-major C = alpha A B + beta C. A strip of A, two vectors high and up to `DEEPEST` columns long, times a few
-columns of B are sums in registers. A strip is put in order first if it is transposed, not whole, or spread out in
-memory, some strips at a time, and then multiplied by all columns of B. These are read where they lie, but for a large
-transposed B, of which every strip would read short pieces all over memory: it is copied once. If A has few rows and B
-is transposed, the transposed product is computed, in which strips of B are full. Each element is summed over k in
-order, by multiply-adds of one rounding, wherever it is and whatever the sizes are.
+It computes the column-major C = alpha A B + beta C. A strip of A is two vectors high and up to `DEEPEST` columns long.
+The sums of a strip times a few columns of B stay in registers. A strip is packed first if it is transposed, partial, or
+spread out in memory: some strips at a time, each then multiplied by all columns of B. B is read without packing, except
+a large transposed B, which every strip would read in short pieces: it is packed once. If A has few rows and B is
+transposed, the transposed product is computed, because its strips are full. Each element is summed over k in order by
+multiply-adds of one rounding, whatever the sizes. A part of a product has therefore the bits of the whole.
 
-OpenBLAS packs both factors whatever their sizes are, which takes a quarter of the time of small products. Large ones it
-computes as fast as a CPU can, by AVX2 with less of the first cache than this: `tracegrad.runtime.blas.gemm_selection`
-chooses.
+OpenBLAS packs both factors of every product, which costs much in small ones. It computes large products at the peak of
+the CPU. `tracegrad.runtime.blas.gemm_selection` chooses between both.
 """
 
 from __future__ import annotations
@@ -30,48 +29,49 @@ from tracegrad.codegen.vecmath.lanes import number, prefetch, splat
 __all__ = ["GEMM", "LARGEST", "gemm_module", "is_small_product"]
 
 GEMM = "tg_gemm."
-LARGEST = 16  # rows and columns: of products in stacks up to this size BLAS would make less
-DEEPEST = 256  # columns of a strip, which is 16 KiB then, half of the first cache, by AVX2, and all of it by AVX-512
-STRIPS = 4  # of full length that are in order at the same time, in the second cache: a part of B is read once for all
+LARGEST = 16  # rows and columns of the products in batches that the generated GEMM computes
+DEEPEST = 256  # columns of a strip: it then fits in the first-level cache
+STRIPS = 4  # full strips packed at the same time, in the second-level cache: a part of B is read once for all
 BLOCK = 1 << 20  # bytes of a block of B
-LYING = 1 << 14  # bytes that the columns of a strip may span if it is read where it lies,
-LONG_LYING = 1 << 18  # and in vectors of 64 bytes, whose columns are two lines, unless they share places in the cache
-READABLE = 1 << 16  # bytes that the rows of a transposed B may span if it is read where it lies
-SHALLOW = 16  # rows of B that are read side by side wherever they lie
-REREAD = 32  # bytes of a row of strips that read a transposed B where it lies, rather than to wait for a copy
-FEWEST = 16  # columns of B that are worth a copy of a strip of A, and half as many where that one lies badly:
-CROWDED = 2048  # at multiples of so many bytes, columns share places in the cache, at those of a page
-PAGE = 4096  # all of them: there are
-WAYS = 8  # for lines of one place
-ROWS = 8  # of a transposed B that are copied together: they fit in the first cache
-SHORT = 128  # bytes of short columns, two lines at most: no CPU expects where the next is, if it is farther away. They
-NEAR = 1 << 18  # are asked for, if they span more bytes than would stay in the second cache,
-STREWN = 1024  # as are columns of results that are as many bytes apart
-AHEAD = 3  # parts of B from the one that is multiplied to the one that is asked for
-NARROW = 4  # columns of parts of B that are not as wide as the others
-GROUP = 3  # neighbouring columns that have one address, and distances by which addresses are indexed
+LYING = 1 << 14  # maximum span in bytes of the columns of a strip that is not packed,
+LONG_LYING = 1 << 18  # the same for 64-byte vectors, unless columns share cache sets
+READABLE = 1 << 16  # maximum span in bytes of the rows of a transposed B that is not packed
+SHALLOW = 16  # rows of B that are never packed
+REREAD = 32  # bytes of a row of strips up to which a transposed B is not packed
+FEWEST = 16  # minimum columns of B for packing a strip of A; half as many if its columns collide:
+CROWDED = 2048  # strides that are multiples of so many bytes share cache sets, multiples of a page
+PAGE = 4096  # share a single one, which has
+WAYS = 8  # lines
+ROWS = 8  # rows of a transposed B packed together: they fit in the first-level cache
+SHORT = 128  # bytes of short columns, whose successors no hardware prefetcher predicts. They
+NEAR = 1 << 18  # are prefetched if they span more bytes than the second-level cache holds,
+STREWN = 1024  # as are columns of results with this stride in bytes
+AHEAD = 3  # prefetch distance in parts of B
+NARROW = 4  # columns of the narrow parts of B
+GROUP = 3  # neighbouring columns that share a pointer, with strides as indices
 
 
 def is_small_product(m: int, n: int, k: int, letters: str) -> bool:
-    """Whether a product of these sizes, in a stack, is one of these. On a Zen with AVX-512 most small ones are not."""
+    """Whether the generated GEMM computes a product of these sizes in a batch. AMD CPUs with AVX-512 use OpenBLAS for
+    most."""
     return max(m, n, k) <= LARGEST and (letters == "TN" or not has_small_kernels())
 
 
 def gemm_module(name: str) -> str:
-    """The module that defines one of these functions, as text."""
+    """Emit the module that defines a GEMM function, as text."""
     t = ir.DoubleType() if name.endswith("f64") else ir.FloatType()
     return str(_Gemm(name, t).module)
 
 
 def _registers() -> tuple[int, int]:
-    """The bytes of a vector, and of how many columns registers hold two vectors of sums each, with some to spare."""
+    """The bytes of a vector, and the number of columns whose sums fit in registers."""
     if "avx512f" in features():
         return 64, 8
     return (32, 6) if "avx2" in features() else (16, 6)
 
 
 class _Parts(NamedTuple):
-    """How many columns parts of a block of B have, the wide ones and the others, and how many there are of each."""
+    """The columns of the wide and of the other parts of a block of B, and the number of parts of each kind."""
 
     most: Any
     fewer: Any
@@ -80,7 +80,7 @@ class _Parts(NamedTuple):
 
 
 class _Gemm(Writer):
-    """Writes the function."""
+    """Emitter of one GEMM function."""
 
     def __init__(self, name: str, t: Any):
         bytes_, self.width = _registers()
@@ -95,13 +95,13 @@ class _Gemm(Writer):
         m, n, self.k, lda, ldb, ldc = (b.sext(b.load(x), I64) for x in (m, n, k, lda, ldb, ldc))
         plain, straight = self.is_plain(a_letter), self.is_plain(b_letter)
         self.alpha, self.beta = b.load(alpha), b.load(beta)
-        # The transposed product, if vectors would have few rows of A, and a transposed B fills them.
+        # Compute the transposed product if A has few rows, and the rows of a transposed B fill vectors.
         broad = b.and_(b.icmp_signed("<=", m, I64(NARROW)), b.icmp_signed(">=", n, I64(self.tall)))
-        self.turns = turns = b.and_(broad, b.not_(straight))
+        self.iterations = iterations = b.and_(broad, b.not_(straight))
         pairs = ((a, second), (lda, ldb), (m, n), (plain, b.not_(straight)), (straight, b.not_(plain)))
-        self.a, self.lda, self.m, self.plain, self.straight = (b.select(turns, y, x) for x, y in pairs)
-        self.second, self.ldb, self.n = (b.select(turns, x, y) for x, y in pairs[:3])
-        self.down, self.ldc = b.select(turns, ldc, I64(1)), b.select(turns, I64(1), ldc)
+        self.a, self.lda, self.m, self.plain, self.straight = (b.select(iterations, y, x) for x, y in pairs)
+        self.second, self.ldb, self.n = (b.select(iterations, x, y) for x, y in pairs[:3])
+        self.down, self.ldc = b.select(iterations, ldc, I64(1)), b.select(iterations, I64(1), ldc)
         self.panel = self.room(STRIPS * self.tall * (DEEPEST + self.lanes))
         self.corner = self.room(self.tall * 2 * self.width)
         self.packs, self.packed = self.memory()
@@ -113,7 +113,7 @@ class _Gemm(Writer):
         b.ret_void()
 
     def memory(self) -> tuple[Any, Any]:
-        """Whether B is copied, and room for that."""
+        """Whether B is packed, and the memory for it."""
         b = self.b
         spans = b.mul(b.mul(self.ldb, smaller(self.b, self.k, I64(DEEPEST))), I64(self.size))
         far = b.and_(b.icmp_signed(">", spans, I64(READABLE)), b.icmp_signed(">", self.k, I64(SHALLOW)))
@@ -124,17 +124,17 @@ class _Gemm(Writer):
         before = b.block
         with b.if_then(b.and_(b.not_(self.straight), worth)):
             columns = smaller(self.b, self.n, I64(BLOCK // self.size // DEEPEST))
-            found = b.bitcast(b.call(malloc, [b.mul(columns, I64(DEEPEST * self.size))]), self.a.type)
+            result = b.bitcast(b.call(malloc, [b.mul(columns, I64(DEEPEST * self.size))]), self.a.type)
             inside = b.block
         none = ir.Constant(self.a.type, None)
         room = b.phi(self.a.type)
         room.add_incoming(none, before)
-        room.add_incoming(found, inside)
+        room.add_incoming(result, inside)
         return b.icmp_unsigned("!=", room, none), room
 
-    # -- what is gone through --------------------------------------------------------------------------------
+    # -- loops -----------------------------------------------------------------------------------------------
     def blocks(self) -> None:
-        """All columns of B, block by block, and all of k."""
+        """Emit the loops over all columns of B, block by block, and over all of k."""
         b = self.b
         stages = self.at_least_one(self.quotient_up(self.k, DEEPEST))
         most = BLOCK // self.size // DEEPEST
@@ -143,8 +143,8 @@ class _Gemm(Writer):
             self.left = b.mul(i, I64(most))
             self.columns = smaller(self.b, b.sub(self.n, self.left), I64(most))
             self.parts = self.cut(I64(self.width), I64(NARROW))
-            # Of one vector, registers hold the sums of twice the columns, and the cache as many columns, unless they
-            # share their places there. A copy lies in the usual parts.
+            # With one vector, registers hold the sums of twice the columns, and the cache as many columns, unless they
+            # share cache sets. A packed B has the usual parts.
             usual = b.or_(self.packs, b.and_(self.share(self.ldb, PAGE), self.straight))
             sizes = ((self.width, 2 * self.width), (NARROW, self.width))
             self.broad = self.cut(*[b.select(usual, I64(x), I64(y)) for x, y in sizes])
@@ -153,7 +153,7 @@ class _Gemm(Writer):
         loop(b, self.quotient_up(self.n, most), block)
 
     def cut(self, most: Any, fewer: Any) -> _Parts:
-        """The parts of a block."""
+        """Split a block into parts."""
         b = self.b
         count = self.quotient_up(self.columns, most)
         missing = b.sub(b.mul(count, most), self.columns)
@@ -161,7 +161,7 @@ class _Gemm(Writer):
         return _Parts(most, fewer, b.sub(count, smaller(b, narrow, count)), count)
 
     def stage(self, i: Any) -> None:
-        """Add the products of some columns of A with as many rows of a block of B."""
+        """Accumulate the products of some columns of A with the same rows of a block of B."""
         b = self.b
         self.first = b.mul(i, I64(DEEPEST))
         self.depth = smaller(self.b, b.sub(self.k, self.first), I64(DEEPEST))
@@ -181,14 +181,14 @@ class _Gemm(Writer):
         apart = b.icmp_signed(">=", self.ldb, I64(SHORT // self.size))
         away = b.icmp_signed(">", b.mul(self.ldb, self.n), I64(NEAR // self.size))
         self.strewn = b.and_(short, b.and_(apart, away))
-        # As many strips as there is room for: of short ones, long columns of results are written.
+        # As many strips as fit: with short ones, long columns of results are stored.
         places = b.add(self.depth, I64(self.lanes))
         strips = b.sdiv(I64(STRIPS * (DEEPEST + self.lanes)), places)
         self.pitch, self.height = b.mul(places, I64(self.tall)), b.mul(strips, I64(self.tall))
         loop(b, self.quotient_up(self.m, self.height), lambda i: self.group(b.mul(i, self.height)))
 
     def group(self, top: Any) -> None:
-        """The results in some strips of rows, from `top` on."""
+        """Compute the results of some strips of rows, from `top` on."""
         b, tall = self.b, self.tall
         rows = smaller(self.b, b.sub(self.m, top), self.height)
         whole, rest = b.sdiv(rows, I64(tall)), b.srem(rows, I64(tall))
@@ -200,7 +200,7 @@ class _Gemm(Writer):
             with then:
                 self.copy(source, lying, whole, b.select(half_lies, I64(0), rest))
             with otherwise:
-                loop(b, self.quotient_up(rows, tall), lambda i: self.turn(source, rows, i))
+                loop(b, self.quotient_up(rows, tall), lambda i: self.iteration(source, rows, i))
         low = b.icmp_signed("<=", rest, I64(self.lanes))
         high = b.add(whole, b.select(low, I64(0), I64(1)))
 
@@ -226,10 +226,10 @@ class _Gemm(Writer):
             loop(b, self.broad.count, some)
 
     def results(self, strip: Any, apart: Any, left: Any, columns: Any, results: Any, rows: Any, vectors: int) -> None:
-        """The results of a strip in some columns."""
+        """Compute the results of a strip in some columns."""
         b = self.b
         tall = I64(vectors * self.lanes)
-        whole = b.and_(b.icmp_signed(">=", rows, tall), b.not_(self.turns))
+        whole = b.and_(b.icmp_signed(">=", rows, tall), b.not_(self.iterations))
         whole = b.or_(whole, self.flows(left, columns, tall))
         to, to_apart = b.select(whole, results, self.corner), b.select(whole, self.ldc, I64(self.tall))
         adds = b.and_(self.adds, whole)
@@ -245,35 +245,34 @@ class _Gemm(Writer):
                 some(many, 1 if vectors > 1 else GROUP)
             with otherwise:
                 some(few, 1)
-        with b.if_then(self.turns):
-            self.write_turned(columns, results, smaller(b, rows, tall), vectors * self.lanes)
-        with b.if_then(b.not_(b.or_(whole, self.turns))):
+        with b.if_then(self.iterations):
+            self.write_transposed(columns, results, smaller(b, rows, tall), vectors * self.lanes)
+        with b.if_then(b.not_(b.or_(whole, self.iterations))):
             self.write_rest(columns, results, rows)
 
     def flows(self, left: Any, columns: Any, tall: Any) -> Any:
-        """Whether the columns of C follow each other without a gap, so that vectors which are longer may be stored in
-        order, each over what the one before has left behind its column, and the last before the end."""
+        """Whether C is contiguous, so that longer vectors may be stored in order, each over the excess of the one
+        before."""
         b = self.b
         dense = b.and_(b.icmp_signed("==", self.m, self.ldc), b.icmp_signed("<=", self.m, tall))
         behind = b.sub(self.n, b.add(b.add(self.left, left), b.sub(columns, I64(1))))
         inside = b.icmp_signed("<=", tall, b.mul(behind, self.ldc))
-        return b.and_(b.and_(dense, inside), b.not_(b.or_(self.adds, self.turns)))
+        return b.and_(b.and_(dense, inside), b.not_(b.or_(self.adds, self.iterations)))
 
     def numbers(self, count: int, group: int, columns: Any) -> list[Any]:
-        """The columns of a part whose sums are computed together, as so many groups of neighbours as it takes. If the
-        part has fewer, some are computed again."""
+        """The columns of a part that are summed together, by groups of neighbours; a small part repeats some."""
         b = self.b
         sizes = [min(group, count - first) for first in range(0, count, group)]
         firsts = [smaller(b, I64(i * group), b.sub(columns, I64(size))) for i, size in enumerate(sizes)]
         return [b.add(first, I64(j)) for first, size in zip(firsts, sizes) for j in range(size)]
 
     def result(self, i: Any, j: Any) -> Any:
-        """Where a result is, of a column of the block."""
+        """The address of a result in a column of the block."""
         b = self.b
         return b.gep(self.c, [b.add(b.mul(b.add(self.left, j), self.ldc), b.mul(i, self.down))])
 
     def extent(self, i: Any, parts: _Parts) -> tuple[Any, Any]:
-        """Where a part of a block of B begins, and its columns. The last may have fewer than others."""
+        """The first column and the number of columns of a part of a block of B; the last part may have fewer."""
         b = self.b
         narrow = b.sub(i, smaller(self.b, i, parts.wide))
         left = b.sub(b.mul(i, parts.most), b.mul(narrow, b.sub(parts.most, parts.fewer)))
@@ -281,7 +280,7 @@ class _Gemm(Writer):
         return left, smaller(self.b, width, b.sub(self.columns, left))
 
     def prefetch_columns(self, left: Any, count: Any, top: Any) -> None:
-        """Ask for columns of B that come later, and for those of C if they lie far apart."""
+        """Prefetch later columns of B, and the columns of C if their stride is large."""
         b = self.b
 
         def ask(column: Any) -> None:
@@ -293,21 +292,20 @@ class _Gemm(Writer):
             self.walk(count, [(self.result(top, left), self.ldc)], partial(prefetch, b, writes=True))
 
     def strip(self, i: Any) -> Any:
-        """Where a strip is that was put in order."""
+        """The address of a packed strip."""
         return self.b.gep(self.panel, [self.b.mul(i, self.pitch)])
 
     # -- sums ------------------------------------------------------------------------------------------------
     def sums(
         self, strip: Any, apart: Any, left: Any, columns: Any, numbers: list[Any], vectors: int, group: int
     ) -> list[list[Any]]:
-        """The sums of products over k, of a strip and columns of these numbers in the part of the block at `left`:
-        groups of neighbours, or any, if these are of one."""
+        """Emit the sums over k of the products of a strip and these columns of the part of the block at `left`."""
         b = self.b
         across = b.select(self.straight, self.ldb, I64(1))
         down = b.select(self.packs, columns, b.select(self.straight, I64(1), self.ldb))
         lying, copied = (b.gep(self.block, [b.mul(left, across)]), b.gep(self.packed, [b.mul(left, I64(DEEPEST))]))
         start = b.select(self.packs, copied, lying)
-        # Registers do not hold the distances of twice the usual columns: groups have addresses of their own.
+        # Registers do not hold the strides of twice the usual columns, so groups have separate pointers.
         group = len(numbers) if group == 1 else group
         starts = [b.gep(start, [b.mul(j, across)]) for j in numbers[::group]]
         step = b.mul(across, I64(self.size))
@@ -335,22 +333,23 @@ class _Gemm(Writer):
             x.add_incoming(y, before)
             x.add_incoming(z, inside)
         b.position_at_end(after)
-        found = [b.phi(self.vector) for _ in new]
-        for x, y in zip(found, new):
+        results = [b.phi(self.vector) for _ in new]
+        for x, y in zip(results, new):
             x.add_incoming(zero, before)
             x.add_incoming(y, inside)
         alpha = self.splat(self.alpha)
-        found = [b.fmul(alpha, x) for x in found]
-        return [found[j * vectors : (j + 1) * vectors] for j in range(len(numbers))]
+        results = [b.fmul(alpha, x) for x in results]
+        return [results[j * vectors : (j + 1) * vectors] for j in range(len(numbers))]
 
     def write(self, sums: list[list[Any]], places: list[Any], adds: Any) -> None:
-        """Store the results of whole strips, or add them. All are read before one is written: some may be the same."""
+        """Store the results of whole strips, or add them. All are loaded before one is stored, because columns may
+        repeat."""
         spots = [self.at(place, i) for column, place in zip(sums, places) for i in range(len(column))]
         for result, place in zip(self.added([x for column in sums for x in column], spots, adds), spots):
             self.b.store(result, place, align=self.size)
 
     def added(self, values: list[Any], places: list[Any], adds: Any) -> list[Any]:
-        """Vectors, or, if `adds`, vectors and what is at their places."""
+        """The vectors, or, if `adds`, their sums with memory."""
         b, kind = self.b, values[0].type
         before = b.block
         with b.if_then(adds):
@@ -363,8 +362,8 @@ class _Gemm(Writer):
             result.add_incoming(y, inside)
         return results
 
-    def write_turned(self, columns: Any, results: Any, rows: Any, most: int) -> None:
-        """Write some rows of `corner`, which are at most so many, as columns."""
+    def write_transposed(self, columns: Any, results: Any, rows: Any, most: int) -> None:
+        """Store some rows of `corner`, at most `most`, as columns."""
         b = self.b
 
         def places(i: Any, j: Any) -> tuple[Any, Any]:
@@ -394,7 +393,7 @@ class _Gemm(Writer):
                     loop(b, columns, lambda j: loop(b, rows, partial(store, j=j)))
 
     def write_rest(self, columns: Any, results: Any, rows: Any) -> None:
-        """Write the last results, which are in `corner`, in pieces of columns that are powers of two."""
+        """Store the last results from `corner`, in pieces of columns that are powers of two."""
         b = self.b
         done: Any = I64(0)
         width = self.lanes
@@ -412,9 +411,9 @@ class _Gemm(Writer):
             done = b.add(done, here)
             width //= 2
 
-    # -- factors in order ------------------------------------------------------------------------------------
+    # -- packing ---------------------------------------------------------------------------------------------
     def copy(self, source: Any, lying: Any, whole: Any, rest: Any) -> None:
-        """Copy the whole strips that do not lie in order, and what is left, with zeros for rows that are not there."""
+        """Pack the strips that are not in order, and the remainder, padded with rows of zeros."""
         b, tall = self.b, self.tall
 
         def piece(at: Any, to: Any, halves: Any, load: Any) -> None:
@@ -434,8 +433,8 @@ class _Gemm(Writer):
                 load = partial(self.masked, count=more)
                 self.walk(self.depth, columns, partial(piece, halves=[half], load=load))
 
-    def turn(self, source: Any, rows: Any, i: Any) -> None:
-        """Transpose a strip of A. Rows that are not there are the last one again."""
+    def iteration(self, source: Any, rows: Any, i: Any) -> None:
+        """Transpose a strip of A. Missing rows repeat the last row."""
         b = self.b
         last = b.sub(rows, I64(1))
         strip = self.strip(i)
@@ -449,12 +448,12 @@ class _Gemm(Writer):
             def square(block: Any, load: Any = None) -> None:
                 p = b.mul(block, I64(self.lanes))
                 load = load or partial(self.masked, mask=self.below(b.sub(self.depth, p)))
-                found = [load(b.gep(place, [p])) for place in places]
-                for q, x in enumerate(transposed(b, found, min(16 // self.size, self.lanes))):
+                results = [load(b.gep(place, [p])) for place in places]
+                for q, x in enumerate(transposed(b, results, min(16 // self.size, self.lanes))):
                     at = b.add(b.mul(b.add(p, I64(q)), I64(self.tall)), top)
                     self.store(x, b.gep(strip, [at]))
 
-            whole = I64(0) if self.is_long else b.sdiv(self.depth, I64(self.lanes))  # where masks cost nothing, none
+            whole = I64(0) if self.is_long else b.sdiv(self.depth, I64(self.lanes))  # no whole parts if masks are free
             if not self.is_long:
                 loop(b, whole, partial(square, load=self.load))
             loop(b, b.sub(self.quotient_up(self.depth, self.lanes), whole), lambda k: square(b.add(whole, k)))
@@ -463,7 +462,7 @@ class _Gemm(Writer):
         loop(b, b.select(low, I64(1), I64(2)), half)
 
     def pack(self, i: Any) -> None:
-        """Copy some rows of a block of the transposed B, part by part: of each row the first four and the last four."""
+        """Pack some rows of a block of the transposed B, part by part: the first four and the last four of each row."""
         b, four = self.b, ir.VectorType(self.t, 4).as_pointer()
         first = b.mul(i, I64(ROWS))
         rows = smaller(b, b.sub(self.depth, first), I64(ROWS))

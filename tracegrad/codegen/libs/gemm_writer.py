@@ -1,4 +1,4 @@
-"""What a matrix product is written with (`gemm.py`): sizes, and vectors of a column, at places in memory."""
+"""Write IR for the GEMM generator (`gemm.py`): sizes, pointers, and vectors of a column."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ I8, I32 = ir.IntType(8), ir.IntType(32)
 
 
 class Writer:
-    """Writes to the builder `b`, which whoever uses it sets: of elements of type `t`, in vectors of so many bytes."""
+    """Emitter of GEMM code into the builder `b`, which the user of this class sets, with vectors of type `t` and
+    `bytes_` bytes."""
 
     b: Any
 
@@ -28,7 +29,7 @@ class Writer:
         return self.b.bitcast(self.b.alloca(ir.ArrayType(self.t, count), align=64), self.t.as_pointer())
 
     def is_plain(self, letter: Any) -> Any:
-        """Whether a matrix is taken as it stands."""
+        """Whether a matrix is not transposed."""
         lower = self.b.or_(self.b.load(letter), I8(32))
         return self.b.icmp_unsigned("==", lower, I8(ord("n")))
 
@@ -37,15 +38,15 @@ class Writer:
         return self.b.sdiv(self.b.sub(self.b.add(x, y), I64(1)), y)
 
     def share(self, apart: Any, bytes_: int) -> Any:
-        """Whether columns so far apart are multiples of so many bytes apart."""
+        """Whether a column stride is a multiple of `bytes_`."""
         return self.b.icmp_unsigned("==", self.b.and_(self.b.mul(apart, I64(self.size)), I64(bytes_ - 1)), I64(0))
 
     def at_least_one(self, x: Any) -> Any:
         return self.b.select(self.b.icmp_signed("<", x, I64(1)), I64(1), x)
 
     def walk(self, count: Any, ways: Sequence[tuple[Any, Any]], body: Callable[..., None]) -> None:
-        """Emit `body(*pointers)` for so many turns of a loop, in each of which pointers are a step further: `ways` are
-        where they begin, and the steps. No pass looks for the addresses of such loops."""
+        """Emit a loop of `count` iterations of `body(*pointers)` with running pointers: `ways` are their initial values
+        and strides. No pass has to optimize the addresses of such a loop."""
         b = self.b
         before = b.block
         inside, after = (b.append_basic_block(name) for name in ("inside", "after"))
@@ -61,7 +62,7 @@ class Writer:
         b.position_at_end(after)
 
     def splat(self, x: Any) -> Any:
-        """`x` in all lanes."""
+        """Broadcast `x` to all lanes."""
         return splat(self.b, x, self.lanes)
 
     def at(self, pointer: Any, i: int) -> Any:
@@ -74,14 +75,14 @@ class Writer:
         self.b.store(x, self.at(pointer, i), align=self.size)
 
     def below(self, count: Any) -> Any:
-        """The mask of so many lanes, or of all if there are less. It is made in the block in which it is used: in
-        another, it would be of narrower integers."""
+        """The mask of the first `count` lanes, or of all lanes. It is computed in the block that uses it, because LLVM
+        would use narrower integers in another block."""
         integer = ir.IntType(8 * self.size)
         count = splat(self.b, self.b.trunc(count, integer) if self.size < 8 else count, self.lanes)
         return self.b.icmp_signed("<", numbered(ir.VectorType(integer, self.lanes)), count)
 
     def masked(self, pointer: Any, count: Any = None, mask: Any = None) -> Any:
-        """So many elements, or those of the lanes of a mask, and zeros."""
+        """Load `count` elements, or the lanes of a mask; other lanes are zeros."""
         place, mask = self.at(pointer, 0), self.below(count) if mask is None else mask
         args = [place.type, I32, mask.type, self.vector]
         function = self.module.intrinsic("masked.load", [self.vector, place.type], self.vector, args)

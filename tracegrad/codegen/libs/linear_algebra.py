@@ -1,19 +1,19 @@
-"""Factorizations and solvers that compiled code calls without Python: functions of words, as those of `walker`.
+"""Emit native routines for factorizations and linear solvers: bytecode primitives of `interpreter.py`.
 
     tg_step.cholesky.<dtype>            the lower factor of the symmetric part of each matrix
-    tg_step.cholesky_pullback.<dtype>   what a cotangent of it is for the matrix
-    tg_step.lu.<dtype>                  the factors of each matrix, and which rows are exchanged
-    tg_step.lu_solve.<dtype>            the solutions of systems whose factors these are
-    tg_step.solve.<dtype>               the solutions of systems with one or more right sides
-    tg_step.solve_triangular.<dtype>    the same, of triangular systems
+    tg_step.cholesky_pullback.<dtype>   the cotangent of each matrix from a cotangent of its factor
+    tg_step.lu.<dtype>                  the factors of each matrix, and the row exchanges (pivots)
+    tg_step.lu_solve.<dtype>            the solutions of systems, given these factors
+    tg_step.solve.<dtype>               the solutions of systems with one or more right-hand sides
+    tg_step.solve_triangular.<dtype>    the solutions of triangular systems
 
-In order, their words: the address of Python's callback, the number of the call, the addresses of `ROUTINES` and that of
-a function of `EACH_CHUNK`, how many matrices, their rows n, the columns k of right sides, three words that are not 0
-where a triangle is the lower one, transposed, has ones on its diagonal, how many places, these.
+Their operands, in order: the address of Python's callback, the number of the call, the addresses of `ROUTINES` and of
+a function of `EACH_CHUNK`, the number of matrices, their rows n, the columns k of right-hand sides, three words that
+are nonzero if a triangle is lower, transposed, unit-diagonal, the number of addresses, the addresses.
 
-Where LAPACK finds a matrix that it cannot factor, the callback is called: it raises what NumPy raises. Matrices are
-row-major here and column-major there: a general one is transposed, so that its rows are exchanged as NumPy's are; for
-symmetric ones and triangles see `halves`.
+If LAPACK cannot factor a matrix, the callback is called, which raises what NumPy raises. Matrices are row-major here
+and column-major in LAPACK. A general matrix is transposed, so that its rows are exchanged as in NumPy. For symmetric
+and triangular matrices see `recursive_factorizations.py`.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ __all__ = ["NATIVE", "flags_of", "is_native", "lapack_module", "routines_of"]
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER = I8.as_pointer()
 CALLBACK = ir.FunctionType(I32, [I64, POINTER.as_pointer()])
-COUNT = max(CALLS.values()) + 1  # the word that says how many matrices there are
-FIRST = COUNT + 7  # words before the places
-LARGEST = 1024  # rows of a matrix that one thread factors as fast as NumPy's several
+COUNT = max(CALLS.values()) + 1  # the word with the number of matrices
+FIRST = COUNT + 7  # words before the addresses
+LARGEST = 1024  # maximum rows of a matrix that is factored here, in one thread
 
 _OPS = (cholesky, cholesky_pullback, lu, lu_solve, solve, solve_triangular)
 NATIVE = tuple(f"tg_step.{op.name}." for op in _OPS)
 
 
 def is_native(node: Node) -> bool:
-    """Whether a call is one of these."""
+    """Whether a call has a native routine of this module."""
     if node.op not in _OPS:
         return False
     x = node.operands[0].aval
@@ -56,19 +56,19 @@ def is_native(node: Node) -> bool:
 
 
 def routines_of(node: Node) -> list[str]:
-    """The names of LAPACK's and BLAS's routines, in the order of `CALLS`."""
+    """The names of the LAPACK and BLAS routines, in the order of `CALLS`."""
     kind = "d" if node.operands[0].aval.dtype == np.float64 else "s"
     return [f"tg_{kind}{name}" for name in CALLS if name != "fork"]
 
 
 def flags_of(node: Node) -> list[int]:
-    """Which triangle, whether transposed, whether its diagonal is ones."""
+    """The flags of a triangular matrix: lower, transposed, unit-diagonal."""
     params = dict(node.params)
     return [int(params.get(name, False)) for name in ("lower", "transposed", "unit")]
 
 
 def lapack_module(name: str) -> str:
-    """The module that defines one of these functions, as text."""
+    """Emit the module that defines one of these routines, as text."""
     what, dtype = name.split(".")[1:]
     writer = _Writer(name, ir.DoubleType() if dtype == "f64" else ir.FloatType())
     writer.define(_BODIES[what])
@@ -76,7 +76,7 @@ def lapack_module(name: str) -> str:
 
 
 class _Writer:
-    """Writes one function: `each(i)` is the work on matrix `i`, whose places are `at(place, i, bytes)`."""
+    """Emitter of one routine: `each(i)` is the work on matrix `i`, whose addresses are `at(place, i, bytes)`."""
 
     def __init__(self, name: str, t: Any):
         self.module, self.t, self.pointer = ir.Module(name), t, t.as_pointer()
@@ -117,7 +117,7 @@ class _Writer:
         return self.b.load(self.b.gep(self.words, [_int(at)]))
 
     def at(self, place: int, i: Any, size: Any) -> Any:
-        """Matrix `i`, of so many elements, at a place."""
+        """The address of matrix `i` of `size` elements."""
         begin = self.b.bitcast(self.b.load(self.b.gep(self.slots, [_int(place)])), self.pointer)
         return self.b.gep(begin, [self.b.mul(i, size)])
 
@@ -128,7 +128,7 @@ class _Writer:
         transpose(self.b, to, rows, source, columns, rows, columns)
 
     def scratch(self, size: Any) -> Any:
-        """Memory for so many bytes."""
+        """Allocate `size` bytes of memory."""
         malloc = self._external("malloc", ir.FunctionType(POINTER, [I64]))
         return self.b.call(malloc, [size])
 
@@ -147,7 +147,7 @@ def _int(value: int) -> Any:
     return ir.Constant(I64, value)
 
 
-# -- what each does with one matrix ----------------------------------------------------------------------------
+# -- the work on one matrix -------------------------------------------------------------------------------------
 def _cholesky(w: _Writer, i: Any) -> None:
     b, x, out = w.b, w.at(0, i, w.area), w.at(1, i, w.area)
     with b.if_else(w.flags[0]) as (then, otherwise):
@@ -187,14 +187,14 @@ def _cholesky_pullback(w: _Writer, i: Any) -> None:
 def _solve(w: _Writer, i: Any) -> None:
     b, size = w.b, _int(w.each_byte)
     a, right, out = w.at(0, i, w.area), w.at(1, i, w.sides), w.at(2, i, w.sides)
-    matrix, turned, pivots = (w.scratch(b.mul(x, size)) for x in (w.area, w.sides, w.n))
+    matrix, transposed, pivots = (w.scratch(b.mul(x, size)) for x in (w.area, w.sides, w.n))
     w.transpose(b.bitcast(matrix, w.pointer), a, w.n, w.n)
-    w.transpose(b.bitcast(turned, w.pointer), right, w.n, w.k)
+    w.transpose(b.bitcast(transposed, w.pointer), right, w.n, w.k)
     w.halves.b = b
     n, k = w.halves.slot(w.n), w.halves.slot(w.k)
-    w.halves.fortran(w.words, "gesv", n, k, matrix, n, pivots, turned, n, w.info)
-    w.transpose(out, b.bitcast(turned, w.pointer), w.k, w.n)
-    for memory in (matrix, turned, pivots):
+    w.halves.fortran(w.words, "gesv", n, k, matrix, n, pivots, transposed, n, w.info)
+    w.transpose(out, b.bitcast(transposed, w.pointer), w.k, w.n)
+    for memory in (matrix, transposed, pivots):
         w.free(memory)
 
 
@@ -233,7 +233,7 @@ def _lu_solve(w: _Writer, i: Any) -> None:
         with b.if_then(b.icmp_signed("!=", j, other)):
             loop(b, w.k, element)
 
-    # Of the transposed matrix, the first factor that is solved with is that of the diagonal.
+    # For the transposed matrix, the upper factor, with the diagonal, is solved first.
     factors = [(NO, YES), (YES, NO)]
     loop(b, w.n, check)
     w.copy(out, right, w.sides)

@@ -1,7 +1,7 @@
-"""What writes a function of words, as those of `walker`, that answers a call without Python.
+"""Write a native routine that evaluates a NumPy call without Python (base class of bytecode primitives).
 
-In order, its words: the address of Python's callback, the number of the call, the address of NumPy's routine, four
-numbers and a flag that say what there is to do (`tracegrad.codegen.libs.sorting`), how many places there are, these.
+Its operands, in order: the address of Python's callback, the number of the call, the address of NumPy's routine, four
+numbers and a flag that describe the work (`tracegrad.codegen.libs.sorting`), the number of addresses, the addresses.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ __all__ = ["I8", "I32", "POINTER", "Answer", "whole"]
 
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER = I8.as_pointer()
-FIRST = 8  # the word that says how many places there are
+FIRST = 8  # the word with the number of addresses
 
 
 class Answer:
-    """Writes a function whose work is `run(rows)`; what fails there NumPy is asked for."""
+    """Emitter of a native routine whose work is `run(rows)`; NumPy is called for the rows that fail."""
 
     def __init__(self, name: str, dtype: str):
         self.module, self.dtype, self.t = ir.Module(name), dtype, memory_type(dtype)
@@ -46,14 +46,14 @@ class Answer:
         raise NotImplementedError
 
     def at(self, begin: Any, t: Any, index: Any) -> Any:
-        """The address of an element of an array that begins there."""
+        """The address of element `index` of an array."""
         return self.b.gep(self.b.bitcast(begin, t.as_pointer()), [index])
 
     def note(self, status: Any) -> None:
         self.b.store(self.b.or_(self.b.load(self.status), status), self.status)
 
     def ends(self, x: Any, count: Any) -> tuple[Any, Any]:
-        """The least and the greatest of integers, which are some."""
+        """The minimum and the maximum of a nonempty array of integers."""
         b = self.b
         ends = [b.alloca(self.t) for _ in range(2)]
         for end in ends:
@@ -79,7 +79,7 @@ class Answer:
         return self.module.declared(name, signature)
 
     def zeros(self, count: Any, size: int) -> Any:
-        """Memory for so many elements of a size, all zero."""
+        """Allocate zeroed memory for `count` elements."""
         calloc = self.external("calloc", ir.FunctionType(POINTER, [I64, I64]))
         return self.b.call(calloc, [count, whole(size)])
 
@@ -88,5 +88,5 @@ class Answer:
 
 
 def whole(value: int) -> Any:
-    """A constant."""
+    """An integer constant."""
     return ir.Constant(I64, value)

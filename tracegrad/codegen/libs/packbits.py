@@ -1,10 +1,10 @@
-"""Truths that are packed in bytes, and bytes that are unpacked: what `ordering` has the words of.
+"""Emit packbits and unpackbits; `sorting.py` describes their operands.
 
-    32 truths of a row: compared with 0, a vector of bits is a word
-    8 truths, and in the end those that are left, as a byte
-    4 bytes, and in the end one: repeated in eight lanes, of which each asks for one bit
+    32 booleans of a row: compared with 0, a vector of bits is a word
+    8 booleans, and in the end the remaining ones, as a byte
+    4 bytes, and in the end one: repeated in eight lanes, each of which tests one bit
 
-If the highest bit is the first, the lanes of each byte are turned round.
+If the highest bit is the first, the lanes of each byte are reversed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AT_A_TIME = 4  # bytes
 
 
 def _of_bytes(b: Any, values: Any, lanes: list[int]) -> Any:
-    """The lanes of a vector that have these numbers."""
+    """Shuffle a vector to the lanes with these numbers."""
     return b.shuffle_vector(values, values, ir.Constant(of_lanes(I32, len(lanes)), lanes))
 
 
@@ -35,7 +35,7 @@ class _Packing(Answer):
                     loop(self.b, rows, self.row)
 
     def row(self, row: Any) -> None:
-        """Write a row."""
+        """Emit the loop over a row."""
         b = self.b
         x = self.at(self.places[0], I8, b.mul(row, self.n))
         out = self.at(self.out, I8, b.mul(row, self.side))
@@ -47,18 +47,18 @@ class _Packing(Answer):
         self.rest(x, out, whole_bytes)
 
     def bytes(self) -> Any:
-        """How many whole bytes a row has."""
+        """The number of whole bytes of a row."""
         raise NotImplementedError
 
     def several(self, x: Any, out: Any, first: Any, count: int) -> None:
-        """Write what belongs to so many bytes, or as little of a vector."""
+        """Emit the result of `count` bytes, or of a short vector."""
         raise NotImplementedError
 
     def rest(self, x: Any, out: Any, done: Any) -> None:
-        """Write what is left."""
+        """Emit the remainder."""
 
-    def turned(self, place: int) -> int:
-        """The place of a bit within its byte, counted from the lowest."""
+    def lane_of(self, place: int) -> int:
+        """The number of a bit within its byte, counted from the lowest."""
         return EACH - 1 - place if self.big else place
 
 
@@ -68,14 +68,14 @@ class Pack(_Packing):
 
     def several(self, x: Any, out: Any, first: Any, count: int) -> None:
         b, lanes = self.b, of_lanes(I8, count * EACH)
-        truths = b.load(b.bitcast(b.gep(x, [b.shl(first, whole(3))]), lanes.as_pointer()), align=1)
-        self.write(truths, b.gep(out, [first]))
+        booleans = b.load(b.bitcast(b.gep(x, [b.shl(first, whole(3))]), lanes.as_pointer()), align=1)
+        self.write(booleans, b.gep(out, [first]))
 
-    def write(self, truths: Any, place: Any) -> None:
-        b, count = self.b, truths.type.count
-        in_order = _of_bytes(b, truths, [k // EACH * EACH + self.turned(k % EACH) for k in range(count)])
+    def write(self, booleans: Any, place: Any) -> None:
+        b, count = self.b, booleans.type.count
+        in_order = _of_bytes(b, booleans, [k // EACH * EACH + self.lane_of(k % EACH) for k in range(count)])
         word = ir.IntType(count)
-        bits = b.bitcast(b.icmp_unsigned("!=", in_order, number(truths.type, 0)), word)
+        bits = b.bitcast(b.icmp_unsigned("!=", in_order, number(booleans.type, 0)), word)
         b.store(bits, b.bitcast(place, word.as_pointer()), align=1)
 
     def rest(self, x: Any, out: Any, done: Any) -> None:
@@ -99,8 +99,8 @@ class Unpack(_Packing):
 
     def several(self, x: Any, out: Any, first: Any, count: int) -> None:
         b, lanes = self.b, of_lanes(I8, count * EACH)
-        given = b.load(b.bitcast(b.gep(x, [first]), of_lanes(I8, count).as_pointer()), align=1)
-        repeated = _of_bytes(b, given, [k // EACH for k in range(lanes.count)])
-        asked = ir.Constant(lanes, [1 << self.turned(k % EACH) for k in range(lanes.count)])
+        operands = b.load(b.bitcast(b.gep(x, [first]), of_lanes(I8, count).as_pointer()), align=1)
+        repeated = _of_bytes(b, operands, [k // EACH for k in range(lanes.count)])
+        asked = ir.Constant(lanes, [1 << self.lane_of(k % EACH) for k in range(lanes.count)])
         bits = b.zext(b.icmp_unsigned("!=", b.and_(repeated, asked), number(lanes, 0)), lanes)
         b.store(bits, b.bitcast(b.gep(out, [b.shl(first, whole(3))]), lanes.as_pointer()), align=1)

@@ -1,8 +1,8 @@
-"""Draws of loops without Python: those of `np.random.default_rng()` that are most of what programs draw.
+"""Emit random number generation for loops: the draws of `np.random.default_rng()` that programs use most.
 
-What is written is the state's next words, as PCG64 has them, and what NumPy makes of these: floats in [0, 1), integers
-below a bound, and the first, usual branch of the ziggurats of the normal and the exponential distribution. Where
-another one is taken (of 100 normal numbers for one), the whole draw is made by NumPy, from the same state.
+The generated code advances the PCG64 state and converts its words as NumPy does: floats in [0, 1), integers below a
+bound, and the first, common branch of the ziggurat algorithm for the normal and the exponential distribution. In the
+rare branches NumPy makes the whole draw, from the same state.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["write_draw"]
 
 I32, I128, F64 = ir.IntType(32), ir.IntType(128), ir.DoubleType()
 _MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645
-# Of thresholds, which are computed of the tables, so much is left out: next to them NumPy decides.
+# Margin of the computed thresholds: a draw this close to one is made by NumPy.
 _MARGIN = 1 << 12
 
 
 # -- tables --------------------------------------------------------------------------------------------------------
 def _generator_at(word: int) -> Any:
-    """A generator whose next 64 bits are these."""
+    """A generator whose next 64 bits are `word`."""
     generator = np.random.Generator(np.random.PCG64(0))
     state = generator.bit_generator.state
     inside = state["state"]
@@ -39,8 +39,8 @@ def _generator_at(word: int) -> Any:
 
 @functools.cache
 def _table(distribution: str) -> tuple[list[float], list[int]]:
-    """The width of each layer of a ziggurat, for one step of the position in it, and below which position it is within
-    the next layer. NumPy is asked for the number at position 1."""
+    """The ziggurat tables: for each layer its width per step of the position, and the position below which a draw is
+    inside the next layer. NumPy computes the width at position 1."""
     normal = distribution == "normal"
     words = [i | 1 << 9 if normal else i << 3 | 1 << 11 for i in range(256)]
     method = "standard_normal" if normal else "standard_exponential"
@@ -52,8 +52,8 @@ def _table(distribution: str) -> tuple[list[float], list[int]]:
 
 # -- machine code --------------------------------------------------------------------------------------------------
 def write_draw(b: Any, native: Native, state: Any, outs: list[Any], otherwise: Callable[[], None]) -> None:
-    """Draw from the state at an address; write the next one and the numbers to the addresses `outs`, of which each may
-    be None; or do what is to be done `otherwise`."""
+    """Emit a draw from the state at an address: store the next state and the numbers to the addresses `outs` (None for
+    unused ones), or run `otherwise`."""
     _Draw(b, native, state, outs).write(otherwise)
 
 
@@ -70,7 +70,7 @@ class _Draw:
         self.begin = words
         b.store(self._joined(*words[:2]), self.state)
         self.inc = self._joined(*words[2:4])
-        # The other half of a word of 64 bits, and in bit 32 whether there is one.
+        # The saved half of a 64-bit word, and in bit 32 whether there is one.
         b.store(b.or_(b.shl(words[4], _whole(32)), words[5]), self.half)
         b.store(_whole(0, I32), self.failed)
         self.next, self.out = outs
@@ -125,20 +125,20 @@ class _Draw:
         return b.or_(b.lshr(mixed, by), b.shl(mixed, back))
 
     def _half_word(self) -> Any:
-        """The next 32 bits: half of a word, of which the other one is left for the next time."""
+        """The next 32 bits: half of a word; the other half is saved for the next draw."""
         b = self.b
-        kept = b.load(self.half)
-        has = b.icmp_unsigned("!=", b.lshr(kept, _whole(32)), _whole(0))
-        found = self._slot()
+        saved = b.load(self.half)
+        has = b.icmp_unsigned("!=", b.lshr(saved, _whole(32)), _whole(0))
+        result = self._slot()
         with b.if_else(has) as (then, otherwise):
             with then:
-                b.store(b.and_(kept, _whole(0xFFFFFFFF)), found)
-                b.store(b.and_(kept, _whole(0xFFFFFFFF)), self.half)
+                b.store(b.and_(saved, _whole(0xFFFFFFFF)), result)
+                b.store(b.and_(saved, _whole(0xFFFFFFFF)), self.half)
             with otherwise:
                 word = self._word()
-                b.store(b.and_(word, _whole(0xFFFFFFFF)), found)
+                b.store(b.and_(word, _whole(0xFFFFFFFF)), result)
                 b.store(b.or_(b.lshr(word, _whole(32)), _whole(1 << 32)), self.half)
-        return b.load(found)
+        return b.load(result)
 
     def _slot(self) -> Any:
         with self.b.goto_entry_block():
@@ -149,7 +149,8 @@ class _Draw:
         return b.fmul(b.uitofp(b.lshr(self._word(), _whole(11)), F64), ir.Constant(F64, 2.0**-53))
 
     def _integers(self) -> Any:
-        """By Lemire's method: the upper half of a product, unless the lower one is among those that are left over."""
+        """Draw a bounded integer by Lemire's method: the upper half of a product, unless its lower half must be
+        rejected."""
         b, width = self.b, int(self.native.width)
         product = b.mul(self._half_word(), _whole(width))
         left = b.and_(product, _whole(0xFFFFFFFF))
@@ -176,10 +177,10 @@ class _Draw:
 
     def _global(self, k: int, t: Any) -> Any:
         name = f"tg_layers.{self.native.distribution}.{k}"
-        found = self.b.module.globals.get(name)
-        if found is None:
+        result = self.b.module.globals.get(name)
+        if result is None:
             whole = ir.ArrayType(t, 256)
-            found = ir.GlobalVariable(self.b.module, whole, name)
-            found.linkage, found.global_constant = "internal", True
-            found.initializer = ir.Constant(whole, _table(self.native.distribution)[k])
-        return found
+            result = ir.GlobalVariable(self.b.module, whole, name)
+            result.linkage, result.global_constant = "internal", True
+            result.initializer = ir.Constant(whole, _table(self.native.distribution)[k])
+        return result

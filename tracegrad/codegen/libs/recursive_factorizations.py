@@ -1,11 +1,11 @@
-"""Factorizations and triangular systems by halves: what is not on the diagonal is products, which BLAS computes best.
+"""Factor matrices and solve triangular systems recursively, so that most of the work is GEMM.
 
-OpenBLAS factors and solves at a half of the speed of its products, and by one thread. So these functions cut a
-matrix in two until its parts are small; what is between the parts is a gemm, which cuts itself among threads, or a
-system with many right sides, which are shared out. Where they cut depends on sizes alone, and so do the bits.
+OpenBLAS factors and solves slower than it multiplies, and in one thread. These functions split a matrix in two until
+its parts are small. The work between the parts is a gemm, which uses threads itself, or a solve with many right-hand
+sides, which threads share. The split depends on sizes alone, and so do the bits.
 
-All matrices are row-major here, with rows that are any distance apart. Of what is said to be a triangle only that
-triangle is read, and the other may be written over.
+All matrices are row-major, with any row stride. Only the named triangle of a triangular matrix is read, and the other
+triangle may be overwritten.
 """
 
 from __future__ import annotations
@@ -20,57 +20,57 @@ from tracegrad.codegen.libs.block_transpose import transpose
 
 __all__ = ["CALLS", "NO", "YES", "Halves"]
 
-# The words at which a function of words has the addresses of what is called here.
+# The words with the addresses of the called routines.
 CALLS = {"potrf": 2, "trsm": 3, "gemm": 4, "gesv": 5, "getrf": 6, "fork": 7}
 
-LEAST = 64  # rows of a matrix that is not cut
-SQUARE = 128  # of a symmetric product of which both triangles are computed
-SHARE = 64  # right sides that a thread solves for at a time
-FORKED = 1 << 20  # multiply-adds that are worth several threads
+LEAST = 64  # rows of a matrix that is not split
+SQUARE = 128  # rows of a symmetric product whose two triangles are both computed
+SHARE = 64  # right-hand sides that a thread solves for at a time
+FORKED = 1 << 20  # minimum multiply-adds for several threads
 
 I8, I32, VOID = ir.IntType(8), ir.IntType(32), ir.VoidType()
 POINTER = I8.as_pointer()
 NO, YES = ir.Constant(BOOL, 0), ir.Constant(BOOL, 1)
-SYSTEM = [BOOL, BOOL, BOOL, I64, I64]  # of a triangular system: what kind of triangle, its rows, the right sides
+SYSTEM = [BOOL, BOOL, BOOL, I64, I64]  # arguments of a triangular solve: flags of the triangle, rows, right-hand sides
 
 
 class Halves:
-    """Defines these functions in a module as they are asked for; their first argument are the words."""
+    """Definitions of these functions in a module, on demand. Their first argument is the pointer to the words."""
 
     def __init__(self, module: ir.Module, t: Any):
         self.module, self.t, self.number = module, t, t.as_pointer()
-        self.matrix = [self.number, I64]  # where it is, and how far apart its rows are
+        self.matrix = [self.number, I64]  # its address, and its row stride
         self.b: Any = None
 
     # -- writing functions -------------------------------------------------------------------------------------
     def defined(self, name: str, types: Sequence[Any], body: Callable[..., None], result: Any = VOID) -> Any:
-        """The function of this name; `body` writes it."""
-        found = self.module.globals.get(name)
-        if found is None:
-            found = ir.Function(self.module, ir.FunctionType(result, [I64.as_pointer(), *types]), name)
-            found.linkage = "internal"
-            before, self.b = self.b, ir.IRBuilder(found.append_basic_block("entry"))
-            body(*found.args)
+        """The function of this name; `body` emits it at first use."""
+        function = self.module.globals.get(name)
+        if function is None:
+            function = ir.Function(self.module, ir.FunctionType(result, [I64.as_pointer(), *types]), name)
+            function.linkage = "internal"
+            before, self.b = self.b, ir.IRBuilder(function.append_basic_block("entry"))
+            body(*function.args)
             if result is VOID:
                 self.b.ret_void()
             self.b = before
-        return found
+        return function
 
     def letter(self, letter: str) -> Any:
-        """Where a letter is."""
+        """The address of a constant letter."""
         name = f"letter.{letter}"
-        found = self.module.globals.get(name)
-        if found is None:
-            found = ir.GlobalVariable(self.module, I8, name)
-            found.linkage, found.global_constant = "internal", True
-            found.initializer = ir.Constant(I8, ord(letter))
-        return found
+        result = self.module.globals.get(name)
+        if result is None:
+            result = ir.GlobalVariable(self.module, I8, name)
+            result.linkage, result.global_constant = "internal", True
+            result.initializer = ir.Constant(I8, ord(letter))
+        return result
 
     def choice(self, which: Any, yes: str, no: str) -> Any:
         return self.b.select(which, self.letter(yes), self.letter(no))
 
     def slot(self, x: Any) -> Any:
-        """Where a number is, as Fortran takes it; integers have 32 bits there."""
+        """The address of a number as a Fortran argument; integers have 32 bits."""
         x = self.b.trunc(x, I32) if x.type == I64 else x
         with self.b.goto_entry_block():
             place = self.b.alloca(x.type)
@@ -78,9 +78,9 @@ class Halves:
         return place
 
     def fortran(self, words: Any, name: str, *arguments: Any) -> None:
-        given = [self.b.bitcast(x, POINTER) for x in arguments]
-        signature = ir.FunctionType(VOID, [POINTER] * len(given))
-        self.b.call(self.b.inttoptr(self.word(words, CALLS[name]), signature.as_pointer()), given)
+        operands = [self.b.bitcast(x, POINTER) for x in arguments]
+        signature = ir.FunctionType(VOID, [POINTER] * len(operands))
+        self.b.call(self.b.inttoptr(self.word(words, CALLS[name]), signature.as_pointer()), operands)
 
     def word(self, words: Any, at: int) -> Any:
         return self.b.load(self.b.gep(words, [_int(at)]))
@@ -89,12 +89,12 @@ class Halves:
         return ir.Constant(self.t, x)
 
     def at(self, a: Any, leading: Any, row: Any, column: Any = None) -> Any:
-        """Where an element of a matrix is."""
+        """The address of an element of a matrix."""
         place = self.b.mul(row, leading)
         return self.b.gep(a, [place if column is None else self.b.add(place, column)])
 
     def halves(self, n: Any) -> tuple[Any, Any]:
-        """The rows of two parts of a matrix of which the first is whole blocks."""
+        """The numbers of rows of the two halves of a matrix; the first is a multiple of a block."""
         b = self.b
         upper = b.mul(b.sdiv(b.add(n, _int(2 * LEAST - 1)), _int(2 * LEAST)), _int(LEAST))
         return upper, b.sub(n, upper)
@@ -106,8 +106,10 @@ class Halves:
     def gemm(self) -> Any:
         """gemm(words, whether A and B are transposed, m, n, k, alpha, A, B, C): C += alpha A B."""
 
-        def body(words: Any, a_turned: Any, b_turned: Any, m: Any, n: Any, k: Any, alpha: Any, *matrices: Any) -> None:
-            letters = [self.choice(turned, "T", "N") for turned in (b_turned, a_turned)]
+        def body(
+            words: Any, a_transposed: Any, b_transposed: Any, m: Any, n: Any, k: Any, alpha: Any, *matrices: Any
+        ) -> None:
+            letters = [self.choice(transposed, "T", "N") for transposed in (b_transposed, a_transposed)]
             x, x_leading, y, y_leading, out, out_leading = [
                 self.slot(each) if each.type == I64 else each for each in matrices
             ]
@@ -118,26 +120,26 @@ class Halves:
 
         return self.defined("gemm", [BOOL, BOOL, I64, I64, I64, self.t, *self.matrix * 3], body)
 
-    def subtract(self, words: Any, turned: tuple[Any, Any], sizes: Sequence[Any], *matrices: Any) -> None:
-        """C -= A B, of matrices that are (address, distance of rows)."""
-        given = [x for matrix in matrices for x in matrix]
-        self.b.call(self.gemm(), [words, *turned, *sizes, self.constant(-1.0), *given])
+    def subtract(self, words: Any, transposed: tuple[Any, Any], sizes: Sequence[Any], *matrices: Any) -> None:
+        """C -= A B, for matrices given as (address, row stride)."""
+        operands = [x for matrix in matrices for x in matrix]
+        self.b.call(self.gemm(), [words, *transposed, *sizes, self.constant(-1.0), *operands])
 
     def square(self) -> Any:
         """square(words, whether A.T B or A B.T, n, k, A, B, C): the lower triangle of C -= the product."""
 
         def body(words: Any, first: Any, n: Any, k: Any, *matrices: Any) -> None:
             b, (x, xl, y, yl, out, ol) = self.b, matrices
-            turned = (first, b.not_(first))
+            transposed = (first, b.not_(first))
             with b.if_else(b.icmp_signed("<=", n, _int(SQUARE))) as (then, otherwise):
                 with then:
-                    self.subtract(words, turned, (n, n, k), (x, xl), (y, yl), (out, ol))
+                    self.subtract(words, transposed, (n, n, k), (x, xl), (y, yl), (out, ol))
                 with otherwise:
                     upper, lower = self.halves(n)
                     steps = [b.select(first, upper, b.mul(leading, upper)) for leading in (xl, yl)]
                     below = [b.gep(each, [step]) for each, step in zip((x, y), steps)]
                     left = self.at(out, ol, upper)
-                    self.subtract(words, turned, (lower, upper, k), (below[0], xl), (y, yl), (left, ol))
+                    self.subtract(words, transposed, (lower, upper, k), (below[0], xl), (y, yl), (left, ol))
                     b.call(self.square(), [words, first, upper, k, x, xl, y, yl, out, ol])
                     corner = b.gep(left, [upper])
                     b.call(self.square(), [words, first, lower, k, below[0], xl, below[1], yl, corner, ol])
@@ -146,31 +148,31 @@ class Halves:
 
     # -- triangular systems ------------------------------------------------------------------------------------
     def solve(self, right: bool) -> Any:
-        """solve(words, whether A is lower, transposed, of ones on its diagonal, n, k, A, B): A X = B, or X A = B if
-        `right`, for k right sides; X is written over B."""
+        """solve(words, whether A is lower, transposed, unit-diagonal, n, k, A, B): A X = B, or X A = B if `right`, for
+        k right-hand sides; X overwrites B."""
 
-        def body(words: Any, lower: Any, turned: Any, unit: Any, n: Any, k: Any, *matrices: Any) -> None:
+        def body(words: Any, lower: Any, transposed: Any, unit: Any, n: Any, k: Any, *matrices: Any) -> None:
             with self.b.if_else(self.is_small(n)) as (then, otherwise):
                 with then:
-                    self._solve_small(words, right, (lower, turned, unit), n, k, matrices)
+                    self._solve_small(words, right, (lower, transposed, unit), n, k, matrices)
                 with otherwise:
-                    self._solve_halves(words, right, (lower, turned, unit), n, k, matrices)
+                    self._solve_halves(words, right, (lower, transposed, unit), n, k, matrices)
 
         return self.defined(f"solve.{'right' if right else 'left'}", SYSTEM + self.matrix * 2, body)
 
     def _solve_small(self, words: Any, right: bool, kind: Any, n: Any, k: Any, matrices: Any) -> None:
-        (lower, turned, unit), (a, a_leading, x, x_leading) = kind, matrices
-        letters = [self.choice(lower, "U", "L"), self.choice(turned, "T", "N"), self.choice(unit, "U", "N")]
+        (lower, transposed, unit), (a, a_leading, x, x_leading) = kind, matrices
+        letters = [self.choice(lower, "U", "L"), self.choice(transposed, "T", "N"), self.choice(unit, "U", "N")]
         sizes = [self.slot(each) for each in ((n, k) if right else (k, n))]
         one = self.slot(self.constant(1.0))
         self.fortran(words, "trsm", self.letter("L" if right else "R"), *letters, *sizes, one, a,
                      self.slot(a_leading), x, self.slot(x_leading))  # fmt: skip
 
     def _solve_halves(self, words: Any, right: bool, kind: Any, n: Any, k: Any, matrices: Any) -> None:
-        b, (lower, turned, _), (a, al, x, xl) = self.b, kind, matrices
+        b, (lower, transposed, _), (a, al, x, xl) = self.b, kind, matrices
         upper, below = self.halves(n)
-        # Whether the first unknowns are found first.
-        downwards = b.xor(b.xor(lower, turned), ir.Constant(BOOL, int(right)))
+        # Whether the first unknowns are solved first (forward substitution).
+        downwards = b.xor(b.xor(lower, transposed), ir.Constant(BOOL, int(right)))
         off = b.select(lower, self.at(a, al, upper), b.gep(a, [upper]))
         second = b.gep(x, [upper]) if right else self.at(x, xl, upper)
         parts = [(upper, a, x), (below, b.gep(self.at(a, al, upper), [upper]), second)]
@@ -181,13 +183,13 @@ class Halves:
         (m, corner, place), (rest, other, there) = chosen(0), chosen(1)
         b.call(self.solve(right), [words, *kind, m, k, corner, al, place, xl])
         if right:
-            self.subtract(words, (NO, turned), (k, rest, m), (place, xl), (off, al), (there, xl))
+            self.subtract(words, (NO, transposed), (k, rest, m), (place, xl), (off, al), (there, xl))
         else:
-            self.subtract(words, (turned, NO), (rest, k, m), (off, al), (place, xl), (there, xl))
+            self.subtract(words, (transposed, NO), (rest, k, m), (off, al), (place, xl), (there, xl))
         b.call(self.solve(right), [words, *kind, rest, k, other, al, there, xl])
 
     def shared_solve(self, right: bool) -> Any:
-        """`solve`, by several threads where that is worth it."""
+        """`solve`, on several threads if that is profitable."""
 
         def body(words: Any, *given: Any) -> None:
             b, (n, k) = self.b, given[3:5]
@@ -218,7 +220,7 @@ class Halves:
         return self.b.trunc(x, BOOL) if kind == BOOL else self.b.inttoptr(x, kind)
 
     def _share(self, right: bool) -> Any:
-        """The task that solves for some of the right sides."""
+        """The task that solves for some of the right-hand sides."""
         b_before = self.b
         task = ir.Function(self.module, TASK, f"share.{'right' if right else 'left'}")
         task.linkage = "internal"
@@ -226,20 +228,20 @@ class Halves:
         self.b = b = ir.IRBuilder(task.append_basic_block("entry"))
         fields = b.bitcast(context, I64.as_pointer())
         kinds = [I64.as_pointer(), *SYSTEM, *self.matrix * 2]
-        given = [self._unpacked(b.load(b.gep(fields, [_int(i)])), kind) for i, kind in enumerate(kinds)]
-        k, x, leading = given[5], given[8], given[9]
+        operands = [self._unpacked(b.load(b.gep(fields, [_int(i)])), kind) for i, kind in enumerate(kinds)]
+        k, x, leading = operands[5], operands[8], operands[9]
         first = b.mul(chunk, _int(SHARE))
         rest = b.sub(k, first)
-        given[5] = b.select(b.icmp_signed("<", rest, _int(SHARE)), rest, _int(SHARE))
-        given[8] = self.at(x, leading, first) if right else b.gep(x, [first])
-        b.call(self.solve(right), given)
+        operands[5] = b.select(b.icmp_signed("<", rest, _int(SHARE)), rest, _int(SHARE))
+        operands[8] = self.at(x, leading, first) if right else b.gep(x, [first])
+        b.call(self.solve(right), operands)
         b.ret_void()
         self.b = b_before
         return task
 
     # -- Cholesky ----------------------------------------------------------------------------------------------
     def cholesky(self) -> Any:
-        """cholesky(words, n, A): the lower triangle becomes the factor; not 0 where there is none."""
+        """cholesky(words, n, A): overwrites the lower triangle with the factor; nonzero if there is none."""
 
         def body(words: Any, n: Any, a: Any, leading: Any) -> None:
             b = self.b
@@ -261,11 +263,11 @@ class Halves:
         return self.defined("cholesky", [I64, *self.matrix], body, I32)
 
     def pullback(self) -> Any:
-        """pullback(words, n, L, C): the lower triangle of C, a cotangent of L, becomes the symmetric matrix that is
-        twice that of L @ L.T.
+        """pullback(words, n, L, C): overwrites the lower triangle of C, a cotangent of L, with twice the symmetric
+        cotangent of L @ L.T.
 
-        I. Murray, "Differentiation of the Cholesky decomposition" (2016), arXiv:1602.07527: the sweep back through
-        `cholesky`, which takes twice its operations.
+        I. Murray, "Differentiation of the Cholesky decomposition" (2016), arXiv:1602.07527: the reverse sweep of
+        `cholesky`, with twice its operations.
         """
 
         def body(words: Any, n: Any, a: Any, al: Any, c: Any, cl: Any) -> None:
@@ -287,7 +289,7 @@ class Halves:
         return self.defined("pullback", [I64, *self.matrix * 2], body)
 
     def _pull_rows(self, n: Any, a: Any, al: Any, c: Any, cl: Any) -> None:
-        """`pullback`, row by row."""
+        """`pullback`, row by row (unblocked)."""
         b = self.b
         total = self.slot(self.constant(0.0))
 
@@ -334,8 +336,8 @@ class Halves:
 
     # -- general matrices --------------------------------------------------------------------------------------
     def lu(self) -> Any:
-        """lu(words, m, n, A, pivots): of n columns with m elements each, which are the rows of A, the factors, and the
-        rows that are exchanged, counted from one; not 0 where a pivot is."""
+        """lu(words, m, n, A, pivots): LU factorization of n columns with m elements each, stored as the rows of A, and
+        the pivots, counted from one; nonzero if a pivot is zero."""
 
         def body(words: Any, m: Any, n: Any, a: Any, al: Any, pivots: Any) -> None:
             b = self.b
@@ -364,7 +366,7 @@ class Halves:
         return self.defined("lu", [I64, I64, *self.matrix, I32.as_pointer()], body, I32)
 
     def _exchange(self, rows: Any, a: Any, leading: Any, pivots: Any, count: Any) -> None:
-        """Exchange the elements of each row as a factorization says."""
+        """Exchange the elements of each row by the pivots of a factorization."""
         b = self.b
 
         def row(r: Any) -> None:
@@ -383,7 +385,7 @@ class Halves:
 
     # -- the rest ----------------------------------------------------------------------------------------------
     def _mirror(self, rows: Any, columns: Any, source: Any, to: Any, leading: Any) -> None:
-        """The transpose of a part of a matrix, into another part."""
+        """Transpose a part of a matrix into another part."""
         transpose(self.b, to, leading, source, leading, rows, columns)
 
 

@@ -1,30 +1,30 @@
-"""Sorting, searching and packing that compiled code does without Python: functions of words (`native_call.py`).
+"""Emit native sort, argsort, searchsorted, nonzero, isin and packbits calls (`native_call.py`).
 
     tg_step.sorted_values.<dtype>   elements in order
-    tg_step.argsort.<dtype>         the indices that put them in order
-    tg_step.searchsorted.<dtype>    where values belong among elements that are in order
-    tg_step.repeated_index.bool     the indices of those that are true
+    tg_step.argsort.<dtype>         the indices that sort them
+    tg_step.searchsorted.<dtype>    the insertion points of values in sorted elements
+    tg_step.repeated_index.bool     the indices of the true elements
     tg_step.is_member.<dtype>       which integers are among others
-    tg_step.pack_bits.bool          eight truths in a byte, and back (`packbits.py`)
+    tg_step.pack_bits.bool          eight booleans in a byte, and back (`packbits.py`)
     tg_step.unpack_bits.u8
 
-Their words say how many rows of elements there are, how many elements each has, how many rows lie side by side (in a
-search: how many values belong to a row, and how many elements on the next row begins; of truths: how many indices, or
-bytes; of members: how many there are to ask about), and of what is sorted, whether it may be counted; the flag is for
-descending order, to search on the right of equal elements, or for the highest bit first.
+The four numbers among their operands are: how many rows of elements there are, how many elements each has, how many
+rows are interleaved, and whether counting sort is allowed. In a search, the third is the number of values per row, and
+the fourth the distance of the next row. For booleans, the third is the number of indices or bytes; for members, the
+number of queries. The flag means descending order, the right side of equal elements, or the highest bit first.
 
-Integers that are no further apart than there are many are counted. Of others, and of floats, NumPy's own routines sort
-a row in memory. There is one for each dtype, which is what `np.sort` calls, without the GIL; they are given rows that
-lie in other directions as copies, some side by side at a time. Where there is no such routine, or no memory, the
-callback is called.
+Integers in a range no larger than their number are sorted by counting. Other integers, and floats, are sorted by
+NumPy's own routine of the dtype, the one of `np.sort`, without the GIL. It sorts contiguous rows in memory.
+Strided rows are copied, several interleaved rows at a time. Without such a routine, or without memory, the callback is
+called.
 
-The index of each truth is written behind those that are found, where the next one is written over it if it was none.
+The index of each boolean is stored after the indices found before. The next one overwrites it if the boolean was false.
 
-Where the integers to be looked for are not far apart, each leaves a mark in a table, and the others look there. What is
-not far is NumPy's choice, which is called where they are.
+Membership of integers in a narrow range uses a table of marks. NumPy's criterion decides whether a range is narrow, and
+NumPy is called for a wide one.
 
-A search halves what is left until nothing is, as often for each value; so several values go at a time, without a
-branch.
+A search halves its interval the same number of times for each value, so several values are searched at a time, without
+a branch.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ __all__ = ["ORDERING", "SORTS", "is_ordering", "ordering_module", "ordering_word
 
 _OPS = (sorted_values, argsort, searchsorted, repeated_index, is_member, pack_bits, unpack_bits)
 ORDERING = tuple(f"tg_step.{op.name}." for op in _OPS)
-SORTS = ("tg_sort.", "tg_argsort.")  # and then a dtype, and whether equal elements keep their order
-TOGETHER = 8  # rows copied side by side: a line of memory each time
+SORTS = ("tg_sort.", "tg_argsort.")  # followed by a dtype, and ".stable" for a stable sort
+TOGETHER = 8  # interleaved rows copied together: one cache line each time
 COUNTED = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool")
-FEW = 16  # integers that may say that there is no use in counting
-APART = 6  # times as many as there are integers of both kinds: how far apart they may be for a table, as in NumPy
-AT_A_TIME = 8  # values that are searched for, and truths that are looked at
+FEW = 16  # integers sampled to reject counting sort
+APART = 6  # maximum range of a table, as a multiple of the number of integers, as in NumPy
+AT_A_TIME = 8  # values searched, and booleans tested, together
 
 SORT = ir.FunctionType(I32, [POINTER, I64, POINTER])
 ARGSORT = ir.FunctionType(I32, [POINTER, POINTER, I64, POINTER])
 
 
 def is_ordering(node: Node) -> bool:
-    """Whether a call is one of these."""
+    """Whether a call has a native routine of this module."""
     if node.op not in _OPS:
         return False
     x = node.operands[0].aval
@@ -69,7 +69,7 @@ def is_ordering(node: Node) -> bool:
 
 
 def ordering_words(node: Node) -> list[int | str]:
-    """What a call is told, between its number and its places."""
+    """The operands of a call, between its number and its addresses."""
     x, params = node.operands[0].aval, dict(node.params)
     if node.op is is_member:
         n = node.operands[1].aval.shape[-1]
@@ -89,18 +89,18 @@ def ordering_words(node: Node) -> list[int | str]:
     rows, side = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
     kind = SORTS[node.op is argsort]
     routine = f"{kind}{short_name(x.dtype)}{'.stable' * bool(params['stable'])}"
-    counted = node.op is sorted_values or params["stable"] is not False  # else NumPy says how equal ones are ordered
+    counted = node.op is sorted_values or params["stable"] is not False  # else NumPy decides the order of equal ones
     return [routine, rows, x.shape[axis], side, int(counted), int(params["descending"])]
 
 
 def ordering_module(name: str) -> str:
-    """The module that defines one of these functions, as text."""
+    """Emit the module that defines one of these routines, as text."""
     what, dtype = name.split(".")[1:]
     return str(_WRITERS[what](name, dtype).module)
 
 
 class _Sort(Answer):
-    indices = False  # instead of elements
+    indices = False  # whether indices are sorted instead of elements
 
     def run(self, rows: Any) -> None:
         b = self.b
@@ -116,7 +116,7 @@ class _Sort(Answer):
                         self.aside(rows)
 
     def straight(self, row: Any) -> None:
-        """Sort a row that is to be where its elements lie one behind the other."""
+        """Sort a row whose result is contiguous."""
         begin = self.b.mul(row, self.n)
         x = self.at(self.places[0], self.t, begin)
         out = self.at(self.out, I64 if self.indices else self.t, begin)
@@ -126,7 +126,7 @@ class _Sort(Answer):
             self.called(x, out)
 
     def called(self, x: Any, out: Any) -> None:
-        """Let NumPy's routine sort a row."""
+        """Sort a row with NumPy's routine."""
         if not self.indices:
             self.copy(x, out)
         self.sort(x, out)
@@ -136,28 +136,28 @@ class _Sort(Answer):
         b.memcpy(b.bitcast(out, POINTER), b.bitcast(x, POINTER), b.mul(self.n, whole(self.bytes)))
 
     def counted(self, x: Any, out: Any) -> None:
-        """Sort integers: where they are not far apart, by how many there are of each."""
+        """Sort a row of integers, by counting if their range is narrow."""
         b = self.b
-        found = [b.alloca(I64) for _ in range(2)]
+        results = [b.alloca(I64) for _ in range(2)]
         counts = b.alloca(POINTER)
         b.store(ir.Constant(POINTER, None), counts)
 
         def near(count: Any) -> Any:
             low, high = self.ends(x, count)
-            for value, place in zip((low, b.sub(high, low)), found):
+            for value, place in zip((low, b.sub(high, low)), results):
                 b.store(value, place)
-            return b.icmp_unsigned("<", b.load(found[1]), self.n)
+            return b.icmp_unsigned("<", b.load(results[1]), self.n)
 
         few = b.icmp_signed("<", self.n, whole(FEW))
         may = b.icmp_signed("!=", self.apart, whole(0))
         with b.if_then(may), b.if_then(near(b.select(few, self.n, whole(FEW)))), b.if_then(near(self.n)):
-            b.store(self.zeros(b.add(b.load(found[1]), whole(1)), 8), counts)
+            b.store(self.zeros(b.add(b.load(results[1]), whole(1)), 8), counts)
         memory = b.load(counts)
         with b.if_else(b.icmp_unsigned("==", memory, ir.Constant(POINTER, None))) as (far, known):
             with far:
                 self.called(x, out)
             with known:
-                self.count(x, out, b.load(found[0]), b.load(found[1]), b.bitcast(memory, I64.as_pointer()))
+                self.count(x, out, b.load(results[0]), b.load(results[1]), b.bitcast(memory, I64.as_pointer()))
         self.free(memory)
 
     def count(self, x: Any, out: Any, low: Any, width: Any, counts: Any) -> None:
@@ -173,11 +173,11 @@ class _Sort(Answer):
         self.write(x, out, low, width, counts, written)
 
     def counter(self, x: Any, k: Any, low: Any, counts: Any) -> Any:
-        """Where elements like number `k` are counted."""
+        """The address of the counter of element `k`."""
         return self.b.gep(counts, [self.b.sub(self.wide(self.b.load(self.b.gep(x, [k]))), low)])
 
     def write(self, x: Any, out: Any, low: Any, width: Any, counts: Any, written: Any) -> None:
-        """Write each element as often as it was counted."""
+        """Store each element as often as it was counted."""
         b = self.b
 
         def write(k: Any) -> None:
@@ -189,7 +189,7 @@ class _Sort(Answer):
         loop(b, b.add(width, whole(1)), write)
 
     def aside(self, rows: Any) -> None:
-        """Sort copies of the rows, some of those that lie side by side at a time."""
+        """Sort copies of strided rows, several interleaved rows at a time."""
         b, each = self.b, self.bytes + 8 * self.indices
         malloc = self.external("malloc", ir.FunctionType(POINTER, [I64]))
         memory = b.call(malloc, [b.mul(self.n, whole(TOGETHER * each))])
@@ -231,7 +231,7 @@ class _Sort(Answer):
         loop(b, self.n, lambda i: loop(b, width, lambda j: put(i, j)))
 
     def sort(self, x: Any, out: Any) -> None:
-        """Sort `out`, or the indices of `x` into it."""
+        """Sort `out` in place, or the indices of `x` into `out`."""
         b, nothing = self.b, ir.Constant(POINTER, None)
         if self.indices:
             loop(b, self.n, lambda i: b.store(i, b.gep(out, [i])))
@@ -248,7 +248,7 @@ class _Argsort(_Sort):
     indices = True
 
     def write(self, x: Any, out: Any, low: Any, width: Any, counts: Any, written: Any) -> None:
-        """Write each index behind those of lesser elements and of the equal ones before it."""
+        """Store each index after the indices of smaller elements and of earlier equal ones."""
         b = self.b
 
         def begin(k: Any) -> None:
@@ -283,21 +283,21 @@ class _Search(Answer):
                     loop(b, rows, row)
 
     def several(self, x: Any, first: Any, count: int) -> None:
-        """Search for values that follow each other."""
+        """Search for several consecutive values."""
         b = self.b
         values = [b.load(self.at(self.places[1], self.t, b.add(first, whole(k)))) for k in range(count)]
         before = b.block
         head, inside, after = (b.append_basic_block(name) for name in ("halve", "inside", "found"))
         b.branch(head)
         b.position_at_end(head)
-        left, *found = (b.phi(I64) for _ in range(count + 1))
-        for phi, start in zip((left, *found), (self.n, *[whole(0)] * count)):
+        left, *result = (b.phi(I64) for _ in range(count + 1))
+        for phi, start in zip((left, *result), (self.n, *[whole(0)] * count)):
             phi.add_incoming(start, before)
         b.cbranch(b.icmp_signed(">", left, whole(1)), inside, after)
         b.position_at_end(inside)
         half = b.lshr(left, whole(1))
         left.add_incoming(b.sub(left, half), inside)
-        for place, value in zip(found, values):
+        for place, value in zip(result, values):
             further = b.add(place, half)
             probe = b.load(b.gep(x, [b.sub(further, whole(1))]))
             chosen = b.select(self.precedes(probe, value), further, place)
@@ -305,19 +305,19 @@ class _Search(Answer):
             place.add_incoming(chosen, inside)
         b.branch(head)
         b.position_at_end(after)
-        for k, (place, value) in enumerate(zip(found, values)):
+        for k, (place, value) in enumerate(zip(result, values)):
             last = b.zext(self.precedes(b.load(b.gep(x, [place])), value), I64)
             b.store(b.add(place, last), self.at(self.out, I64, b.add(first, whole(k))))
 
     def precedes(self, element: Any, value: Any) -> Any:
-        """Whether the value belongs behind the element; nan is the largest of all numbers."""
+        """Whether the value belongs after the element; nan is the largest number."""
         return self.b.not_(self.less(value, element)) if self.right else self.less(element, value)
 
     def less(self, one: Any, other: Any) -> Any:
         b = self.b
         if self.dtype[0] != "f":
             return (b.icmp_signed if self.dtype[0] == "i" else b.icmp_unsigned)("<", one, other)
-        # Not (other <= one), but for nan at the right of a number.
+        # not (other <= one), except for nan on the right of a number
         return b.and_(b.fcmp_unordered("<", one, other), b.fcmp_ordered("ord", one, one))
 
 
@@ -333,36 +333,36 @@ class _Chosen(Answer):
         b.store(whole(0), self.found)
 
         def several(k: Any) -> None:
-            """Look at some of which none may be true, while there is room for all of them."""
+            """Test several booleans at once, all of which may be false, while there is room for all of them."""
             first = b.mul(k, whole(AT_A_TIME))
             word = b.load(b.bitcast(b.gep(x, [first]), I64.as_pointer()), align=1)
             with b.if_then(b.icmp_unsigned("!=", word, whole(0))):
                 room = b.icmp_signed("<=", b.add(b.load(self.found), whole(AT_A_TIME)), self.side)
                 with b.if_else(room) as (then, otherwise):
                     with then:
-                        found: Any = b.load(self.found)
+                        result: Any = b.load(self.found)
                         for i in range(AT_A_TIME):
                             index = b.add(first, whole(i))
-                            b.store(index, b.gep(out, [found]))
-                            found = b.add(found, self.truth(x, index))
-                        b.store(found, self.found)
+                            b.store(index, b.gep(out, [result]))
+                            result = b.add(result, self.boolean(x, index))
+                        b.store(result, self.found)
                     with otherwise:
                         loop(b, whole(AT_A_TIME), lambda i: one(b.add(first, i)))
 
         def one(index: Any) -> None:
-            found = b.load(self.found)
-            with b.if_then(b.icmp_signed("<", found, self.side)):
-                b.store(index, b.gep(out, [found]))
-                b.store(b.add(found, self.truth(x, index)), self.found)
+            result = b.load(self.found)
+            with b.if_then(b.icmp_signed("<", result, self.side)):
+                b.store(index, b.gep(out, [result]))
+                b.store(b.add(result, self.boolean(x, index)), self.found)
 
         groups = b.sdiv(self.n, whole(AT_A_TIME))
         done = b.mul(groups, whole(AT_A_TIME))
         loop(b, groups, several)
         loop(b, b.sub(self.n, done), lambda k: one(b.add(done, k)))
-        found = b.load(self.found)
-        loop(b, b.sub(self.side, found), lambda k: b.store(whole(0), b.gep(out, [b.add(found, k)])))
+        result = b.load(self.found)
+        loop(b, b.sub(self.side, result), lambda k: b.store(whole(0), b.gep(out, [b.add(result, k)])))
 
-    def truth(self, x: Any, index: Any) -> Any:
+    def boolean(self, x: Any, index: Any) -> Any:
         return self.b.zext(self.b.icmp_unsigned("!=", self.b.load(self.b.gep(x, [index])), ir.Constant(I8, 0)), I64)
 
 
@@ -395,8 +395,8 @@ class _Member(Answer):
                 def ask(k: Any) -> None:
                     place = self.apart_from(low, x, k)
                     inside = b.icmp_unsigned("<=", place, width)
-                    found = b.load(b.gep(table, [b.select(inside, place, whole(0))]))
-                    b.store(b.select(inside, found, ir.Constant(I8, 0)), b.gep(out, [k]))
+                    result = b.load(b.gep(table, [b.select(inside, place, whole(0))]))
+                    b.store(b.select(inside, result, ir.Constant(I8, 0)), b.gep(out, [k]))
 
                 loop(b, self.n, lambda k: b.store(one, b.gep(table, [self.apart_from(low, tests, k)])))
                 loop(b, self.side, ask)

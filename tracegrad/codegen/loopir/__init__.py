@@ -1,1 +1,1 @@
-"""The loop IR: kernels, polynomials of symbolic sizes, footprints, and the steps of a plan."""
+"""Define the loop IR: kernels, polynomials of symbolic sizes, access footprints, and the steps of a plan."""

@@ -1,4 +1,4 @@
-"""Where a kernel reads and writes while its chunked loop goes on: which elements of a buffer belong to an iteration."""
+"""Compute access footprints: the elements of each buffer that an iteration of the chunked loop accesses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Footprint", "footprints"]
 
 
 class Footprint(NamedTuple):
-    """In iteration i of the chunked loop, elements from step * i + low to step * i + high are accessed."""
+    """An access footprint: iteration i of the chunked loop accesses elements step * i + low to step * i + high."""
 
     step: int
     low: int
@@ -19,8 +19,8 @@ class Footprint(NamedTuple):
 
 
 def footprints(kernel: Kernel, sizes: dict[str, int]) -> dict[str, list[Footprint | None]]:
-    """The accesses to each buffer; None is one of which nothing is known."""
-    found: dict[str, list[Footprint | None]] = {name: [] for name in kernel.buffers}
+    """The footprints of the accesses to each buffer; None for an unknown footprint."""
+    table: dict[str, list[Footprint | None]] = {name: [] for name in kernel.buffers}
     ranges = {var: (0, max(extent.evaluate(sizes) - 1, 0)) for var, extent in kernel.loops}
     body = flattened(kernel.body)
     for x in body:
@@ -32,8 +32,8 @@ def footprints(kernel: Kernel, sizes: dict[str, int]) -> dict[str, list[Footprin
         if type(x) in ACCESSES:
             if x.address not in known:
                 known[x.address] = _footprint(x.address, var, ranges, sizes)
-            found[x.buffer].append(known[x.address])
-    return found
+            table[x.buffer].append(known[x.address])
+    return table
 
 
 def _footprint(address: Poly, var: str, ranges: dict[str, tuple[int, int]], sizes: dict[str, int]) -> Footprint | None:

@@ -1,4 +1,4 @@
-"""The loop IR: a kernel is a loop nest over scalar expressions.
+"""Define the loop IR: a kernel is a loop nest over scalar expressions.
 
     kernel k(b0: f64 in, b1: f64 out; c0: f64) cost 26 for i0 in s0 {
       v0 = load b0[i0] : f64
@@ -7,10 +7,10 @@
       store b1[i0] = v2
     }
 
-Instructions are in single static assignment; addresses and indices are polynomials over loop variables, sizes (`s0`),
-integers of the graph (`k0`) and loaded integers (`v3`). `c0` are floating constants passed at run time. `guard` blocks
-compute a value only where all ranges hold; `reduce` combines a value over the loops in `over`. A kernel's text is its
-identity: nothing that the text does not show may influence the machine code.
+Instructions are in static single assignment (SSA) form. Addresses and indices are polynomials over loop variables,
+sizes (`s0`), integers of the graph (`k0`) and loaded integers (`v3`). `c0` are floating-point constants passed at run
+time. A `guard` block computes a value only if all ranges hold. `reduce` combines a value over the loops in `over`. A
+kernel's text is its identity: the machine code depends on nothing that the text does not show.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ __all__ = [
 ]
 
 
-_NAMES = re.compile(r"([bskci](?=\d)(?<!\w.)\d+)\b")  # of words: where one begins is asked last, which takes longest
+_NAMES = re.compile(r"([bskci](?=\d)(?<!\w.)\d+)\b")  # of words: the lookbehind is last, because it is slowest
 
 
 class Operand(NamedTuple):
-    """A scalar: a named value, or (`name` empty) the immediate that `value` spells (so 0.0 and -0.0 differ)."""
+    """A scalar: a named value, or (with an empty `name`) the immediate spelled `value`, so that 0.0 and -0.0 differ."""
 
     name: str
     dtype: str
@@ -65,7 +65,7 @@ class Operand(NamedTuple):
 
 
 def immediate(value: Any, dtype: str) -> str:
-    """How `value` is spelled as an immediate of `dtype`."""
+    """The spelling of `value` as an immediate of `dtype`."""
     return repr(float(value)) if dtype[0] == "f" else repr(bool(value)) if dtype == "bool" else repr(int(value))
 
 
@@ -111,7 +111,7 @@ class Index:
 
 @record(frozen=True, slots=True)
 class Check:
-    """`out` is `value` wrapped into [0, size) as NumPy wraps an index; out of range, the kernel fails."""
+    """`out` is `value` wrapped into [0, size), as NumPy wraps an index; the kernel fails if it is out of range."""
 
     out: Operand
     value: Operand
@@ -153,8 +153,9 @@ class Store:
 class Reduce:
     """`buffer[address]`, an element of `size`, combines `value` over the loops `over`.
 
-    A scatter begins by writing `size` zeros: none where it adds to what is there. The place of the first extremum is
-    the number of an iteration of the innermost loop; the first nan comes before all (see `fused_arg_reduction.py`)."""
+    A scatter begins by storing `size` zeros; none if it accumulates into existing values. The index of the first
+    extremum is an iteration of the innermost loop; the first nan precedes all extrema (see `fused_arg_reduction.py`).
+    """
 
     buffer: str
     address: Poly
@@ -165,7 +166,7 @@ class Reduce:
 
     @property
     def scatters(self) -> bool:
-        """Whether elements are combined with what lies at places that values say."""
+        """Whether the addresses depend on loaded values."""
         return self.combiner in SCATTERS
 
     def lines(self) -> list[str]:
@@ -174,13 +175,13 @@ class Reduce:
 
 
 _ROWS = Poly.symbol("rows")
-SCATTERS = {"scatter": "add", "scatter_max": "maximum"}  # combiners of scatters, and what they do
-ANY = ("logical_or", "add", "maximum", "any")  # combiners that ask of truths whether one is true
-ALL = ("logical_and", "mul", "minimum", "all")  # and whether all are
-STOPS = {"any": "logical_or", "all": "logical_and"}  # of what leaves the innermost loop when the result is known
-FIRST = {"first_maximum": "maximum", "first_minimum": "minimum"}  # and of what gives a place, with what is there
-ACCESSES = frozenset((Load, Store, Reduce))  # what reads or writes memory
-_OF_VALUES = frozenset((Store, Check, Reduce))  # what has one operand, its `value`
+SCATTERS = {"scatter": "add", "scatter_max": "maximum"}  # combiners of scatters, and their operations
+ANY = ("logical_or", "add", "maximum", "any")  # combiners of booleans: whether one is true
+ALL = ("logical_and", "mul", "minimum", "all")  # whether all are true
+STOPS = {"any": "logical_or", "all": "logical_and"}  # combiners with an early exit
+FIRST = {"first_maximum": "maximum", "first_minimum": "minimum"}  # combiners that return an index, with their extremum
+ACCESSES = frozenset((Load, Store, Reduce))  # instructions that access memory
+_OF_VALUES = frozenset((Store, Check, Reduce))  # instructions with one operand, `value`
 
 
 class Loop(NamedTuple):
@@ -190,13 +191,13 @@ class Loop(NamedTuple):
 
 @record(slots=True)
 class Kernel:
-    """A loop nest, outermost loop first; every instruction stands in the innermost."""
+    """A loop nest, outermost loop first; all instructions are in the innermost loop."""
 
     buffers: dict[str, tuple[str, str]] = field(default_factory=dict)  # name -> (dtype, "in" | "out")
     loops: list[Loop] = field(default_factory=list)
     body: list[Any] = field(default_factory=list)
     cost: int = 0
-    chunked: int = 0  # the loop that is cut into chunks
+    chunked: int = 0  # the number of the chunked loop
 
     @property
     def across_chunks(self) -> str:
@@ -205,35 +206,35 @@ class Kernel:
 
     @property
     def iterations(self) -> Poly:
-        """How often the instructions run."""
+        """The number of iterations of the innermost body."""
         return math.prod([loop.extent for loop in self.loops], start=ONE)
 
     def text(self, name: str = "k") -> str:
         return self._text(name, self.loops)
 
     def _text(self, name: str, loops: list[Loop]) -> str:
-        given = ", ".join([f"{b}: {dtype} {use}" for b, (dtype, use) in self.buffers.items()])
+        args = ", ".join([f"{b}: {dtype} {use}" for b, (dtype, use) in self.buffers.items()])
         constants = ", ".join([f"{c}: {dtype}" for c, dtype in self.constants().items()])
-        given += f"; {constants}" if constants else ""
+        args += f"; {constants}" if constants else ""
         head = "".join([f" for {var} in {extent}" for var, extent in loops])
         head += f" chunked {loops[self.chunked].var}" if self.chunked else ""
-        return "\n".join([f"kernel {name}({given}) cost {self.cost}{head} {{", *_indented(self.body), "}"])
+        return "\n".join([f"kernel {name}({args}) cost {self.cost}{head} {{", *_indented(self.body), "}"])
 
     def symbols(self) -> set[str]:
         """Sizes and integers the kernel needs."""
-        found: set[str] = set()
+        results: set[str] = set()
         for loop in self.loops:
-            found |= loop.extent.symbols
+            results |= loop.extent.symbols
         for p in polynomials(self.body):
-            found |= p.symbols
-        return {s for s in found if s[0] in "sk"}
+            results |= p.symbols
+        return {s for s in results if s[0] in "sk"}
 
     def constants(self) -> dict[str, str]:
         """Constants the kernel needs, with their dtypes."""
         return {name: dtype for name, dtype, _ in operands(self.body) if name and name[0] == "c"}
 
     def signature(self) -> tuple[str, list[str]]:
-        """The text with names numbered by first use and the chunked extent left open, and those names in order.
+        """The text with names numbered by first use and the chunked extent left open, and the original names in order.
 
         Kernels with one signature are one function; the names say which arguments each of them passes.
         """
@@ -249,24 +250,24 @@ class Kernel:
 
 
 def _indented(body: list[Any]) -> list[str]:
-    """The lines of all instructions of a body."""
+    """The text lines of all instructions of a body, indented."""
     return [f"  {line}" for x in body for line in x.lines()]
 
 
 def flattened(body: list[Any]) -> list[Any]:
-    """All instructions, those of guards included."""
+    """All instructions, including those in guards."""
     if Guard not in map(type, body):
         return list(body)
-    found = []
+    results = []
     for x in body:
-        found.append(x)
+        results.append(x)
         if type(x) is Guard:
-            found += flattened(x.body)
-    return found
+            results += flattened(x.body)
+    return results
 
 
 def accesses(body: list[Any]) -> list[Load | Store | Reduce]:
-    """What reads or writes memory, in guards too."""
+    """All loads, stores and reductions, including those in guards."""
     return [x for x in flattened(body) if type(x) in ACCESSES]
 
 
@@ -291,23 +292,23 @@ def polynomials(body: list[Any]) -> Iterator[Poly]:
 
 def operands(body: list[Any]) -> list[Operand]:
     """Every scalar operand in the instructions."""
-    found: list[Operand] = []
+    results: list[Operand] = []
     for x in body:
         kind = type(x)
         if kind is Compute:
-            found += x.args
+            results += x.args
         elif kind is Guard:
-            found += (*operands(x.body), x.result, x.fill)
+            results += (*operands(x.body), x.result, x.fill)
         elif kind in _OF_VALUES:
-            found.append(x.value)
-    return found
+            results.append(x.value)
+    return results
 
 
 def verify_kernel(kernel: Kernel) -> Kernel:
-    """`kernel` itself; `VerifyError` names an instruction that breaks a rule.
+    """Verify `kernel` and return it; `VerifyError` names an instruction that breaks a rule.
 
-    A value is defined once, before it is used, and not used outside of the guard that computes it; buffers are
-    declared, hold what is stored in them, and only those declared "out" are written; a reduction is over loops.
+    A value is defined once, before its uses, and not used outside of the guard that computes it. Buffers are declared,
+    have the dtype of their stores, and only buffers declared "out" are stored to. A reduction is over loops.
     """
     variables = [x.var for x in kernel.loops]
     if len(set(variables)) < len(variables):
@@ -336,7 +337,7 @@ def _verify(body: list[Any], kernel: Kernel, known: set[str]) -> None:
 
 
 def used(x: Any) -> set[str]:
-    """The names that `x` itself uses, whatever stands inside of it."""
+    """The names that `x` uses, without the instructions inside it."""
     if isinstance(x, Guard):
         return {x.fill.name}.union(*(p.symbols for r in x.ranges for p in r))
     return {o.name for o in operands([x])}.union(*(p.symbols for p in polynomials([x])))

@@ -1,7 +1,7 @@
-"""Integer polynomials over named symbols: sizes, strides, indices and addresses.
+"""Represent sizes, strides, indices and addresses as integer polynomials over named symbols.
 
-Symbols are loop variables, sizes that a kernel receives at run time, and integers a kernel loads. Everything that views
-do to an index (shift, scale, reverse) is a polynomial of it, so index maps compose by plain arithmetic.
+Symbols are loop variables, sizes that a kernel receives at run time, and integers that a kernel loads. Every change of
+an index by a view (shift, scale, reverse) is a polynomial of the index, so index maps compose by plain arithmetic.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tracegrad.locks import new_lock
 __all__ = ["ONE", "ZERO", "Poly", "poly"]
 
 Monomial = tuple[str, ...]
-_KEPT = 1 << 12  # results of each operation: kernels ask for the same ones again and again
+_KEPT = 1 << 12  # cached results per operation
 
 
 class Poly:
-    """A polynomial with integer coefficients; immutable, and prints canonically. Equal ones are one object.
+    """An immutable polynomial with integer coefficients, with a canonical text. Equal polynomials are one object.
 
-    `terms` are the coefficients by monomial, in the order of print; `symbols` those that occur, and `value` is the
-    integer that this is, or None.
+    `terms` are the coefficients by monomial, in the order of print; `symbols` are its symbols; `value` is its integer
+    if it is constant, else None.
 
     >>> i, n = Poly.symbol("i"), Poly.symbol("n")
     >>> (i + 1) * n - i
@@ -39,15 +39,15 @@ class Poly:
 
     def __new__(cls, terms: dict[Monomial, int]) -> Poly:
         key = frozenset(terms.items())
-        found = _known.get(key)
-        if found is not None:
-            return found
+        result = _known.get(key)
+        if result is not None:
+            return result
         self = object.__new__(cls)
         self.terms = terms if len(terms) < 2 else {m: terms[m] for m in sorted(terms, key=lambda m: (len(m), m))}
         self.symbols = frozenset([s for m in terms for s in m])
         self.value = 0 if not terms else terms.get(()) if len(terms) == 1 else None
         self._text = None
-        with _lock:  # another thread may have made it meanwhile
+        with _lock:  # another thread may have created it meanwhile
             return _known.setdefault(key, self)
 
     @staticmethod
@@ -129,13 +129,13 @@ class Poly:
         return total
 
     def renamed(self, names: dict[str, str]) -> Poly:
-        """This polynomial with other names of symbols."""
+        """This polynomial with renamed symbols."""
         if self.symbols.isdisjoint(names):
             return self
         return Poly({tuple(sorted([names.get(s, s) for s in m])): c for m, c in self.terms.items()})
 
     def evaluate(self, values: dict[str, int]) -> int:
-        """The integer at the given values of all symbols."""
+        """The integer for these values of all symbols."""
         if self.value is not None:
             return self.value
         total = 0

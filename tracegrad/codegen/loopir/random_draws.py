@@ -1,4 +1,4 @@
-"""Which draws of random numbers are compiled: those of `np.random.default_rng()` that most programs draw."""
+"""Decide which random draws are compiled: the common ones of `np.random.default_rng()`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tracegrad.utils.lazy_dataclass import record
 __all__ = ["Native", "native_of"]
 
 _KIND = "Generator PCG64"
-_MOST_BY_ZIGGURAT = 16  # numbers: of more, one takes another branch too often
+_MOST_BY_ZIGGURAT = 16  # maximum numbers of a compiled draw: in a longer one, a rare branch is too likely
 _MOST_BELOW = 2**32 - 2
 
 
 @record(frozen=True)
 class Native:
-    """So many numbers of a distribution; integers from `low` on, below `low + width`; or floats times `width` and moved
-    by `low`."""
+    """A compiled draw: `count` numbers of a distribution; integers from `low` to below `low + width`; floats scaled by
+    `width` and shifted by `low`."""
 
     distribution: str
     count: int
@@ -31,24 +31,24 @@ class Native:
 
 
 def native_of(node: Node) -> Native | None:
-    """What a call draws, if it is one of these."""
+    """The compiled draw of a call, or None."""
     if node.op is not draw:
         return None
     params = dict(node.params)
     if params["kind"] != _KIND or len(node.operands[0].aval.shape) != 1:
         return None
-    given = [x for way, x in params["args"] if way == "is"]
+    operands = [x for way, x in params["args"] if way == "is"]
     named = {name: x[1] for name, x in params["kwargs"]}
     make = _METHODS.get(params["method"])
-    found = None if make is None else make(*given, **named) if _takes(make, given, named) else None
-    if found is None:
+    result = None if make is None else make(*operands, **named) if _takes(make, operands, named) else None
+    if result is None:
         return None
     count = int(np.prod(params["shape"], dtype=np.int64))
-    is_float = found[0] != "integers"
+    is_float = result[0] != "integers"
     usual = params["dtype"] == ("float64" if is_float else "int64")
-    few = count <= _MOST_BY_ZIGGURAT or found[0] in ("uniform", "integers")
-    scaled = is_float and found[1:] not in ((), (0.0, 1.0))
-    return Native(found[0], count, *found[1:]) if usual and few and (not scaled or _is_plain()) else None
+    few = count <= _MOST_BY_ZIGGURAT or result[0] in ("uniform", "integers")
+    scaled = is_float and result[1:] not in ((), (0.0, 1.0))
+    return Native(result[0], count, *result[1:]) if usual and few and (not scaled or _is_plain()) else None
 
 
 def _takes(make: Callable[..., Any], given: list[Any], named: dict[str, Any]) -> bool:
@@ -99,7 +99,7 @@ def _are_numbers(*xs: Any) -> bool:
 
 @functools.cache
 def _is_plain() -> bool:
-    """Whether NumPy rounds a product before it adds to it, in this build of it."""
+    """Whether this build of NumPy rounds a product before the addition (no FMA contraction)."""
     ours, theirs = np.random.default_rng(1), np.random.default_rng(1)
     moved = 0.1 + 0.7 * ours.standard_normal(64)
     return bool(np.array_equal(moved, theirs.normal(0.1, 0.7, 64)))

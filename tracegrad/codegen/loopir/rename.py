@@ -1,4 +1,4 @@
-"""A kernel under other names of buffers, sizes and constants."""
+"""Rename the buffers, sizes and constants of a kernel (alpha-renaming)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["renamed"]
 
 
 def renamed(kernel: Kernel, names: dict[str, str]) -> Kernel:
-    """A copy of a kernel, with these names in the place of those that they are of; no two of them may be one."""
+    """A copy of a kernel with renamed buffers, sizes and constants; the new names must be distinct."""
     get, renaming = names.get, _Renaming(names)
     return Kernel(
         {get(name, name): use for name, use in kernel.buffers.items()},
@@ -27,10 +27,10 @@ class _Renaming:
         self._polys: dict[Poly, Poly] = {}
 
     def poly(self, p: Poly) -> Poly:
-        found = self._polys.get(p)
-        if found is None:
-            found = self._polys[p] = p.renamed(self.names)
-        return found
+        result = self._polys.get(p)
+        if result is None:
+            result = self._polys[p] = p.renamed(self.names)
+        return result
 
     def operand(self, x: Operand) -> Operand:
         name = self.names.get(x.name)

@@ -1,8 +1,8 @@
-"""Scalar templates: the expression an elementwise op declares, as loop IR.
+"""Expand scalar templates: the expression that an elementwise op declares, as loop IR.
 
-A template is parsed once per op. A literal in it takes the dtype of the values it meets. `FUNCTIONS` lists what a
-template may call; `supports` says for which dtypes a function can be generated, so that an op whose dtypes are not
-covered (the integer power, say) is called instead.
+A template is parsed once per op. A literal in it takes the dtype of its operands. `FUNCTIONS` lists the functions that
+a template may call. `supports` says for which dtypes a function can be generated; an op with other dtypes (integer
+power, for instance) is called in NumPy instead.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _INTEGER = _names("bit_and bit_or bit_xor shift_left shift_right popcount half_v
 
 FUNCTIONS = _ANY | _BOOLEAN | _FLOAT | _INTEGER
 
-# Of other dtypes than the arguments.
+# Functions whose result has another dtype than the arguments.
 _RESULTS = {"isfinite": "bool", "isinf": "bool", "exponent": "i32", "half_bits": "u16", "half_value": "f32"}
 
-# Rough costs of one scalar operation; what is not listed costs 1.
+# Rough costs of one scalar operation, in cost units; an unlisted one costs 1.
 COST = {
     "div": 4,
     "sqrt": 5,
@@ -67,19 +67,19 @@ def _parsed(template: str) -> ast.expr:
 
 @cache
 def functions_of(template: str) -> tuple[str, ...]:
-    """The functions that one evaluation calls, each as often as it does."""
-    found = []
+    """The functions that one evaluation calls, with repetition."""
+    results = []
     for tree in ast.walk(_parsed(template)):
         if isinstance(tree, ast.BinOp):
-            found.append(_BINARY[type(tree.op)])
+            results.append(_BINARY[type(tree.op)])
         elif isinstance(tree, ast.UnaryOp):
-            found.append("neg")
+            results.append("neg")
         elif isinstance(tree, ast.Compare):
-            found.append(_COMPARE[type(tree.ops[0])])
+            results.append(_COMPARE[type(tree.ops[0])])
         elif isinstance(tree, ast.Call):
             assert isinstance(tree.func, ast.Name)
-            found.append(tree.func.id)
-    return tuple(found)
+            results.append(tree.func.id)
+    return tuple(results)
 
 
 @cache
@@ -142,7 +142,7 @@ def _part(tree: ast.expr) -> _Part:
 
 
 def _applied(name: str, given: list[ast.expr], dtype: str = "") -> _Part:
-    """A function of the values of these parts, whose result is of this dtype, or else of theirs."""
+    """A call of a scalar function, whose result has this dtype, or else the dtype of its arguments."""
     parts = [*map(_part, given)]
 
     def part(operands: dict[str, Operand], emit: Emit) -> Operand:
@@ -169,6 +169,6 @@ def _negated(of: _Part) -> _Part:
 
 
 def _typed(values: list[Any]) -> tuple[Operand, ...]:
-    """The values as operands: numbers are immediates of the dtype that the others have."""
+    """The values as operands: a number becomes an immediate of the dtype of the others."""
     dtype = next(x.dtype for x in values if type(x) is Operand)
     return tuple([x if type(x) is Operand else Operand("", dtype, immediate(x, dtype)) for x in values])

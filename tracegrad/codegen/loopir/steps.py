@@ -1,6 +1,6 @@
-"""The steps of a plan that run no regions: kernels, matrix products by BLAS, calls of NumPy.
+"""Define the plan steps without regions: kernel launch, matrix product by BLAS, call of NumPy.
 
-A step knows the buffers that it reads and writes, by name; `rename` gives one another name.
+A step knows the names of the buffers that it reads and writes, and `rename` replaces a name.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ __all__ = ["Call", "Launch", "Lie", "Matmul", "near_order", "number_calls"]
 
 @record(eq=False)
 class Launch:
-    """One kernel and how its chunked loop is cut; the cut depends on the sizes only.
+    """A kernel launch and the partition of its chunked loop, which depends on the sizes only.
 
-    With `base`, the kernel writes a part of its result, which begins as a copy of the `bytes` of that buffer, if it is
-    not that buffer itself."""
+    With `base`, the kernel writes a part of its result, which is initialized with the `bytes` of that buffer, unless it
+    is that buffer itself.
+    """
 
     kernel: Kernel
     roots: list[Node]
@@ -45,17 +46,17 @@ class Launch:
 
     @property
     def copies(self) -> bool:
-        """Whether the result begins as a copy."""
+        """Whether the result is initialized with a copy."""
         return bool(self.base) and self.base not in self.writes
 
     @property
     def stands_alone(self) -> bool:
-        """Whether it may be worth chunks: then its kernel is a function that other programs call too."""
+        """Whether the kernel may run in chunks, and is therefore a separate function that programs share."""
         return not self.serial and any(x.extent.value is None for x in self.kernel.loops)
 
     @property
     def fills(self) -> list[tuple[str, str, str, Poly]]:
-        """The accumulators that must be started before the kernel runs: buffer, dtype, combiner, size."""
+        """The accumulators to initialize before the kernel runs: buffer, dtype, combiner, size."""
         reductions = [x for x in self.kernel.body if type(x) is Reduce]
         return [(x.buffer, x.value.dtype, x.combiner, x.size) for x in reductions if _is_filled(self.kernel, x)]
 
@@ -85,21 +86,22 @@ def _is_filled(kernel: Kernel, x: Reduce) -> bool:
 
 
 def _renamed(body: list[Any], old: str, new: str) -> list[Any]:
-    found = []
+    results = []
     for x in body:
         kind = type(x)
         if kind is Guard:
             x = replace(x, body=_renamed(x.body, old, new))
         elif kind in ACCESSES and x.buffer == old:
             x = replace(x, buffer=new)
-        found.append(x)
-    return found
+        results.append(x)
+    return results
 
 
 @record(frozen=True)
 class Lie:
-    """How the matrices of a stack lie in a buffer, in elements: the distance of their rows (of their columns, if they
-    are stored transposed), of each run of products from the next one, and of the products of a run."""
+    """The layout of the matrices of a batch in a buffer: strides in elements. `leading` is the stride of rows (of
+    columns, if they are stored transposed), `outer` the stride of runs of products, and `inner` the stride within a
+    run."""
 
     leading: Poly
     outer: Poly
@@ -113,8 +115,9 @@ class Lie:
 class Matmul:
     """out[batch, m, n] = x[batch, m, k] @ y[batch, k, n] by BLAS; a flag says that an operand is stored transposed.
 
-    `lies` are those of x, y and out; `within` products are a run. With `adds`, 1 or -1, the product is added to what is
-    there, or subtracted from it."""
+    `lies` are the layouts of x, y and out; a run has `within` products. With `adds`, 1 or -1, the product is added to
+    memory, or subtracted from it.
+    """
 
     dtype: str
     out: str
@@ -147,7 +150,7 @@ class Matmul:
         return f"{text}, lying {', '.join(lie.text() for lie in self.lies)}, {self.within} a run"
 
     def _close(self) -> tuple[Lie, ...]:
-        """How the matrices lie if each is a block of its own behind the one before."""
+        """The layouts of contiguous matrices, one after the other."""
         batch, m, n, k = self.sizes
         rows = (m if self.x[1] else k, k if self.y[1] else n, n)
         return tuple([Lie(a, ZERO if batch == 1 else size, ZERO) for a, size in zip(rows, (m * k, k * n, m * n))])
@@ -155,7 +158,7 @@ class Matmul:
 
 @record(eq=False)
 class Call:
-    """An op without codegen data: its NumPy meaning is called; `outs` has "" for a result that nothing uses."""
+    """A call of the NumPy implementation of an op without lowering rules; `outs` has "" for an unused result."""
 
     number: int
     node: Node
@@ -187,9 +190,9 @@ def number_calls(steps: Sequence[Any]) -> None:
 
 
 def near_order(numbers: Sequence[int], before: Sequence[int]) -> list[int]:
-    """The places of what has these numbers, in an order near to theirs, but each behind all that must come before it:
-    `before` has a bit for the number of each of those."""
-    found: list[int] = []
+    """The positions of the steps with these `numbers` in an order close to theirs that respects dependencies: `before`
+    has a bitmask of predecessors for each number."""
+    results: list[int] = []
     done = 0
     for last, number in enumerate(numbers):
         if done >> number & 1:
@@ -197,7 +200,7 @@ def near_order(numbers: Sequence[int], before: Sequence[int]) -> list[int]:
         missing = before[last] & ~done
         if missing:
             early = [i for i, n in enumerate(numbers) if missing >> n & 1]
-            found += sorted(early, key=lambda i: before[i].bit_count())
-        found.append(last)
+            results += sorted(early, key=lambda i: before[i].bit_count())
+        results.append(last)
         done |= before[last] | 1 << number
-    return found
+    return results

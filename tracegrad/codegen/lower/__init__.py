@@ -1,1 +1,1 @@
-"""Lowering: from a graph to fusion groups, and from these to the loop IR."""
+"""Lower a graph to fusion groups, and fusion groups to the loop IR."""

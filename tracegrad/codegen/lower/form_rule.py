@@ -1,4 +1,4 @@
-"""What the compiler asks of an op: the class of handlers, one for each form (`tracegrad.codegen.lower.form_rules`)."""
+"""Interface of lowering rules: one handler class for each op form (`tracegrad.codegen.lower.form_rules`)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Index = tuple[Poly, ...]
 
 
 class Handler:
-    """Of ops that are called: NumPy computes the answer, from operands in memory.
+    """Lowering rule of an op form; the base class is for called ops, which NumPy computes from operands in memory.
 
-    `step`: what computes a stored answer, "kernel", "matmul" or "call". `pointwise`: an element is made of the elements
-    of the operands at the same index. `aligned`: a kernel computes the answer from the elements of the operands at the
-    index of its loops. `late`: the answer is known only when the loops have run. `alone`: it needs loops of its own.
-    `indexed`: some index among its operands may be out of range.
+    `step`: the kind of step that computes a stored result, "kernel", "matmul" or "call". `pointwise`: an element
+    depends on the operands' elements at the same index. `aligned`: a kernel computes the result from the operands'
+    elements at the index of its loops. `late`: the result is known only after the loops. `alone`: it needs its own
+    loops. `indexed`: some index operand may be out of range.
     """
 
     step = "kernel"
@@ -36,41 +36,41 @@ class Handler:
     indexed = False
 
     def called(self, node: Node) -> bool:
-        """Whether NumPy is called, there being no code for these dtypes."""
+        """Whether NumPy is called, because there is no code for these dtypes."""
         return True
 
     def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
-        """The axes of the answer, of which some are those of the operands; None for new ones."""
+        """The axes of the result: axes of operands, or new ones; None if all are new."""
         return None
 
     def store(self, storage: Storage, node: Node) -> None:
-        """Have stored what must be: the answer, or operands that are read as a whole."""
+        """Request storage for the result, or for operands that are read whole."""
 
     def whole(self, node: Node) -> tuple[Node, ...]:
-        """The operands of which every element is read."""
+        """The operands that are read whole."""
         return node.operands
 
     def repeats(self, node: Node) -> bool:
-        """Whether elements of operands are read more than once."""
+        """Whether elements of operands are read repeatedly."""
         return False
 
     def space(self, node: Node) -> Node:
-        """The value whose shape the loops run over that compute the answer."""
+        """The value whose shape is the iteration space of the result."""
         return node
 
     def begins(self, node: Node) -> Node | None:
-        """The operand whose elements the stored answer has wherever the kernel writes none."""
+        """The operand that initializes the stored result, if the kernel writes only a part."""
         return None
 
     def cost(self, node: Node) -> int:
-        """The rough cost of one element, operands apart."""
+        """The rough cost of one element, without its operands."""
         return 0
 
     def root(self, lowering: Lowering, node: Node, index: Index) -> None:
-        """Write down what the kernel that stores the answer does at `index` of its iteration space."""
+        """Emit the body of the kernel that stores the result, at `index` of its iteration space."""
         value = lowering.value(node, index)
         lowering.emit(Store(lowering.buffer(node, "out"), lowering.address(node, index), value))
 
     def element(self, lowering: Lowering, node: Node, index: Index) -> Operand:
-        """The element of the answer at `index`."""
+        """Emit the element of the result at `index`."""
         raise AssertionError(f"{node.name} is not computed by element")

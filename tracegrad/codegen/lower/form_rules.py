@@ -1,7 +1,7 @@
-"""What the compiler does with each form of op: the sizes of the answer, what is stored, and the code of an element.
+"""Lower each op form: axes of the result, operands to store, and code of one element.
 
-`handler(node)` gives the handler of the form of the node's op. Everything that the compiler asks of an op, it asks
-there; to compile ops of another form is to write another handler.
+`handler(node)` returns the handler of the form of the node's op. The compiler asks nothing else of an op, so a new op
+form needs only a new handler.
 """
 
 from __future__ import annotations
@@ -70,18 +70,18 @@ class _Move(Handler):
         return False
 
     def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
-        found = []
+        results = []
         for n, runs in zip(node.aval.shape, moved(node).axes):
             along = [operands[k][axis] for k, axis in runs]
-            found.append(dims.join(*along) if along else dims.new(n))
-        return tuple(found)
+            results.append(dims.join(*along) if along else dims.new(n))
+        return tuple(results)
 
     def whole(self, node: Node) -> tuple[Node, ...]:
         return () if node.form.partial else node.operands
 
     def repeats(self, node: Node) -> bool:
-        found = moved(node)
-        return found.repeats or (not found.guards and node.aval.size > sum([x.aval.size for x in node.operands]))
+        result = moved(node)
+        return result.repeats or (not result.guards and node.aval.size > sum([x.aval.size for x in node.operands]))
 
     def cost(self, node: Node) -> int:
         return 2 * moved(node).guards
@@ -96,7 +96,7 @@ class _Move(Handler):
 
 
 class _Along(_Move):
-    """Says what `moved` would find, which for new sizes would be found anew."""
+    """Rules for ops along axes, which know their axis map without the probing of `index_map_analysis`."""
 
     def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
         (x,), shape, old = operands, node.aval.shape, node.operands[0].aval.shape
@@ -148,8 +148,8 @@ class _Reshape(_Move):
     def element(self, lowering: Lowering, node: Node, index: Index) -> Operand:
         x = node.inputs[0]
         if is_trivial_reshape(node):
-            kept = iter([i for i, n in zip(index, node.aval.shape) if n != 1])
-            return lowering.element(x, tuple(ZERO if n == 1 else next(kept) for n in x.aval.shape))
+            saved = iter([i for i, n in zip(index, node.aval.shape) if n != 1])
+            return lowering.element(x, tuple(ZERO if n == 1 else next(saved) for n in x.aval.shape))
         while x not in lowering.buffers:
             if isinstance(x.form, forms.Progression):
                 return lowering.element(x, (lowering.address(node, index),))
@@ -161,7 +161,7 @@ class _Reshape(_Move):
 def _match(
     old: list[tuple[int, int]], new: list[tuple[int, int]], axes: Axes, out: list[int | None]
 ) -> tuple[int, int]:
-    """Match axes of one size, from the first on and past those of size one; returns how many are dealt with."""
+    """Match axes of equal sizes, from the first on, skipping axes of size one; returns the number of matched axes."""
     i = j = 0
     while i < len(old) and j < len(new):
         if old[i][1] == new[j][1]:
@@ -202,7 +202,7 @@ class _Gather(Handler):
 
 
 def _scattered(lowering: Lowering, indices: list[Any], axes: Axes, index: Index, whole: Node) -> Index:
-    """The index in `whole` that `indices` along `axes`, read at the first part of `index`, and its rest lead to."""
+    """The index into `whole`: `indices` along `axes`, read at the first part of `index`, and the rest of `index`."""
     depth = indices[0].aval.ndim
     shape = lowering.dims.shape(whole)
     place = {a: lowering.checked(i, index[:depth], shape[a]) for i, a in zip(indices, axes)}
@@ -232,9 +232,9 @@ class _Fold(_Reduction):
     def root(self, lowering: Lowering, node: Node, index: Index) -> None:
         axes = dict(node.params)["axes"]
         over = tuple(next(iter(index[a].symbols)) for a in axes if index[a].symbols)
-        kept = tuple(i for a, i in enumerate(index) if a not in axes)
+        saved = tuple(i for a, i in enumerate(index) if a not in axes)
         value = lowering.element(node.inputs[0], index)
-        _reduce(lowering, node, kept, node.form.combine, value, over)
+        _reduce(lowering, node, saved, node.form.combine, value, over)
 
 
 def _reduce(lowering: Lowering, node: Node, index: Index, combine: str, value: Operand, over: tuple[str, ...]) -> None:
@@ -343,8 +343,8 @@ class _Result(Handler):
         return False
 
     def axes(self, dims: Dims, node: Node, operands: list[Any]) -> Axes | None:
-        found: Axes = operands[0][dict(node.params)["index"]]
-        return found
+        result: Axes = operands[0][dict(node.params)["index"]]
+        return result
 
     def store(self, storage: Storage, node: Node) -> None:
         storage.store(node, f"result {node.picks} of {node.operands[0].name}")
@@ -403,28 +403,28 @@ HANDLERS: dict[type[forms.Form], Handler] = {
 
 
 def handler(node: Node) -> Handler:
-    """What the compiler does with `node`, which is no input."""
+    """The lowering rule of `node`, which is no input."""
     return HANDLERS[type(node.form)]
 
 
-# -- what is asked of single nodes -----------------------------------------------------------------------------------
+# -- queries of single nodes -----------------------------------------------------------------------------------------
 def same_block(node: Node) -> bool:
-    """Whether `node` is its operand's block of memory under another shape."""
+    """Whether `node` is a reshape, with the memory of its operand."""
     return isinstance(node.form, forms.Reshape)
 
 
 def is_view(node: Node) -> bool:
-    """Whether `node` has elements of its operand, along axes of that: who reads it may read its operand instead."""
+    """Whether `node` is a reshape or an axis view, whose consumer may read the operand instead."""
     return isinstance(node.form, forms.Reshape | forms.Along)
 
 
 def is_beginning(node: Node) -> bool:
-    """Whether `node` is the beginning of its operand's block of memory."""
+    """Whether `node` is a prefix of its operand's memory."""
     return is_head(node) and node.aval.shape[1:] == node.operands[0].aval.shape[1:]
 
 
 def _begun(node: Node, stored: Container[Node]) -> Node:
-    """What is to be stored for `node` to be one block of memory."""
+    """The value to store so that `node` is one block of memory."""
     while node not in stored and (same_block(node) or is_beginning(node)):
         node = node.inputs[0]
     return node
@@ -437,7 +437,7 @@ def is_trivial_reshape(node: Node) -> bool:
 
 
 def checks_indices(node: Node) -> bool:
-    """Whether `node` is a gather of which some index may be out of range."""
+    """Whether `node` is a gather with an index that may be out of range."""
     if not isinstance(node.form, forms.Gather):
         return False
     x, *indices = node.operands
@@ -445,7 +445,7 @@ def checks_indices(node: Node) -> bool:
 
 
 def in_range(indices: Node, size: int) -> bool:
-    """Whether `indices` are a progression of integers from 0 to `size`, so that none need be checked."""
+    """Whether `indices` are an arithmetic progression within [0, `size`), so that no check is needed."""
     if not isinstance(indices.form, forms.Progression):
         return False
     params = dict(indices.params)

@@ -1,8 +1,8 @@
-"""What an op that moves data does to axes, found by asking its index map where it reads a few elements.
+"""Analyze which axes an index map moves, by probing it at a few elements.
 
-The first element of the answer and the last one along each axis tell along which axes of the operands that axis runs.
-Nothing that has to be right rests on it: what runs along one axis shares the name of its size, and an operand that is
-read again and again had better be stored.
+The first and the last element of the result along each axis show along which operand axes that axis runs. Correctness
+does not depend on the analysis: it decides which axes share the symbol of their size, and which operands to store
+because they are read repeatedly.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Shape = tuple[int, ...]
 
 
 class Moved(NamedTuple):
-    """`axes`: for each axis of the answer, the axes (operand, axis) that it runs along from end to end, whatever the
-    other axes do. `repeats`: some elements of an operand are read several times. `guards`: how many reads depend on
-    the index being in a range."""
+    """The result of the analysis. `axes`: for each axis of the result, the operand axes (operand, axis) that it runs
+    along from end to end, independently of the other axes. `repeats`: some elements of an operand are read several
+    times. `guards`: the number of reads that depend on a range of the index."""
 
     axes: tuple[tuple[tuple[int, int], ...], ...]
     repeats: bool
@@ -29,7 +29,7 @@ class Moved(NamedTuple):
 
 
 class _Plain:
-    """Sizes as they are."""
+    """Concrete sizes."""
 
     def __call__(self, value: int) -> int:
         return int(value)
@@ -47,17 +47,17 @@ _PLAIN = _Plain()
 
 
 def moved(node: Node) -> Moved:
-    """What `node`, of an op of the form `Move`, does to axes."""
+    """Analyze the axes of `node`, of an op of the form `Move`."""
     form: Any = node.op.form  # type: ignore[union-attr]
     return _moved(form.reads, tuple([x.aval.shape for x in node.operands]), node.aval.shape, node.params)
 
 
 @lru_cache(maxsize=4096)
 def _moved(reads: Callable[..., Any], shapes: tuple[Shape, ...], result: Shape, params: tuple[Any, ...]) -> Moved:
-    given = dict(params)
+    options = dict(params)
 
     def at(index: Shape) -> Any:
-        return reads(index, _PLAIN, shapes, result, **given)
+        return reads(index, _PLAIN, shapes, result, **options)
 
     origin = (0,) * len(result)
     first = at(origin)
@@ -78,8 +78,8 @@ def _moved(reads: Callable[..., Any], shapes: tuple[Shape, ...], result: Shape, 
 
 
 class _Change(NamedTuple):
-    """What the index along one axis changes: the places of reads, by the number of the read and the axis of its
-    operand, and the ranges of reads."""
+    """The effect of the index along one axis: the changed coordinates of reads, by the number of the read and the axis
+    of its operand, and the changed ranges."""
 
     places: dict[tuple[int, int], int]
     ranges: set[int]
@@ -89,11 +89,11 @@ _NONE = _Change({}, set())
 
 
 def _change(first: Any, last: Any) -> _Change:
-    found = _Change({}, set())
+    result = _Change({}, set())
     for r, (a, b) in enumerate(zip(first, last)):
         for axis, (p, q) in enumerate(zip(a.place, b.place)):
             if p != q:
-                found.places[r, axis] = q - p
+                result.places[r, axis] = q - p
         if a.ranges and any(x.value != y.value for x, y in zip(a.ranges, b.ranges)):
-            found.ranges.add(r)
-    return found
+            result.ranges.add(r)
+    return result

@@ -1,8 +1,8 @@
-"""Kernels of equal steps are lowered once: layers of a network, and programs that have layers alike.
+"""Cache lowered kernels by the structure of their step, so that equal layers are lowered once.
 
-What a step computes is described by the ops from what it stores down to what is stored before, with values, buffers and
-sizes numbered by first use; `Pattern` is that. The kernel of an equal step is known then, and is the same under other
-names: those of the buffers and sizes of the step, and of its constants, which are asked for again in the same order.
+A `Pattern` describes a step by its ops from the stored results down to the stored operands, with values, buffers and
+sizes numbered by first use. The kernel of an equal step is the same kernel under other names of buffers, sizes and
+constants. The constants are requested again in the same order.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tracegrad.locks import new_lock
 
 __all__ = ["Pattern", "forget", "known", "note"]
 
-MOST = 512  # kernels that are known: some kilobytes each
+MOST = 512  # cached kernels
 
 
 class Pattern:
-    """What a step that stores `roots` computes: a `key` that equal steps share, and what stands for the numbers in it.
+    """The structure of a step that stores `roots`: a `key` that equal steps share, and the values behind its numbers.
 
-    A value that is stored is no more than where it is, and what it is: lowering asks whether indices are a progression.
+    A stored value has only its buffer and its op, because lowering asks whether indices are an arithmetic progression.
     """
 
     def __init__(self, roots: Sequence[Node], storage: Storage, dims: Dims, buffers: Mapping[Node, str]):
@@ -39,7 +39,7 @@ class Pattern:
         numbers = {node: i for i, node in enumerate(roots)}
         uses, names = storage.uses, self.names
         lines = []
-        for i, node in enumerate(self.nodes):  # which grow
+        for i, node in enumerate(self.nodes):  # the list grows meanwhile
             name = buffers.get(node)
             inputs: list[Any] = []
             if name is None:
@@ -62,21 +62,21 @@ class Pattern:
         self._numbers = numbers
 
     def _numbered(self, shape: tuple[Poly, ...]) -> tuple[int, ...]:
-        """The numbers of sizes; -1 for those that are known."""
-        found = self._shapes.get(shape)
-        if found is None:
+        """The numbers of symbolic sizes; -1 for constants."""
+        results = self._shapes.get(shape)
+        if results is None:
             sizes = self.sizes
-            found = tuple([sizes.setdefault(d, len(sizes)) if d.value is None else -1 for d in shape])
-            self._shapes[shape] = found
-        return found
+            results = tuple([sizes.setdefault(d, len(sizes)) if d.value is None else -1 for d in shape])
+            self._shapes[shape] = results
+        return results
 
     def number(self, node: Node) -> int:
         return self._numbers[node]
 
 
 class _Known(NamedTuple):
-    """A kernel that has been lowered: what it calls the buffers and sizes of its pattern, which arguments it asked for,
-    by numbers of values, and at which indices it computes these."""
+    """A cached kernel: its names for the buffers and sizes of the pattern, the arguments that it requested, by numbers
+    of values, and the number of indices at which it computes each value."""
 
     kernel: Kernel
     serial: bool
@@ -91,23 +91,23 @@ _lock = new_lock()
 
 
 def known(pattern: Pattern, arguments: Arguments, counts: dict[Node, set[Any]]) -> tuple[Kernel, bool] | None:
-    """The kernel of an equal step, as that of this one, and whether it is serial."""
-    found = _found.get(pattern.key)
-    if found is None:
+    """The cached kernel of an equal step, renamed for this one, and whether it is serial; None if there is none."""
+    result = _found.get(pattern.key)
+    if result is None:
         return None
     nodes = pattern.nodes
-    names = dict(zip(found.names, pattern.names))
-    names.update(zip(found.sizes, map(str, pattern.sizes)))
-    for name, kind, number, rest, value in found.asked:
+    names = dict(zip(result.names, pattern.names))
+    names.update(zip(result.sizes, map(str, pattern.sizes)))
+    for name, kind, number, rest, value in result.asked:
         names[name] = arguments.named(kind, (nodes[number], *rest), value)
-    kernel = renamed(found.kernel, names)
-    for number, index in found.counts:
+    kernel = renamed(result.kernel, names)
+    for number, index in result.counts:
         counts[nodes[number]].add((id(kernel), index))
-    return kernel, found.serial
+    return kernel, result.serial
 
 
 def note(pattern: Pattern, lowering: Lowering, serial: bool) -> None:
-    """Keep a kernel for steps that are equal to the one that it is of."""
+    """Cache the kernel of a step for equal steps."""
     kernel, number = lowering.kernel, pattern.number
     asked = [(name, kind, number(node), rest, value) for name, kind, (node, *rest), value in lowering.arguments.asked]
     mine = id(kernel)
@@ -115,14 +115,14 @@ def note(pattern: Pattern, lowering: Lowering, serial: bool) -> None:
         (i, index) for i, node in enumerate(pattern.nodes)
         for owner, index in lowering.counts.get(node, ()) if owner == mine
     ]  # fmt: skip
-    made = _Known(renamed(kernel, {}), serial, (*pattern.names,), (*map(str, pattern.sizes),), asked, counts)
+    result = _Known(renamed(kernel, {}), serial, (*pattern.names,), (*map(str, pattern.sizes),), asked, counts)
     with _lock:
         while len(_found) >= MOST:
             del _found[next(iter(_found))]
-        _found[pattern.key] = made
+        _found[pattern.key] = result
 
 
 def forget() -> None:
-    """Forget all kernels."""
+    """Clear the cache."""
     with _lock:
         _found.clear()

@@ -1,8 +1,7 @@
-"""From a step of the schedule to a kernel of the loop IR.
+"""Lower one step of the schedule to a kernel of the loop IR.
 
-The element of a value at an index is an expression; `Lowering.element` writes it down, following views by arithmetic on
-the index until it reaches something stored, which it loads. Equal elements are computed once. The kernel then gets its
-loop order (the innermost loop runs along memory) and adjacent loops that every access runs through as one are merged.
+An element of a value at an index is an expression. `Lowering.element` emits it: views are arithmetic on the index, and
+a stored value is a load. Equal elements are computed once. `loop_order.arrange` then orders and coalesces the loops.
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ class Arguments:
         self.sizes = dict(sizes)
         self.constants: dict[str, tuple[str, Any]] = {}
         self._names: dict[Any, str] = {}
-        self.asked: list[tuple[str, str, Any, Any]] = []  # by who lowers a kernel: name, "k" or "c", key, value
+        self.asked: list[tuple[str, str, Any, Any]] = []  # requested arguments: name, "k" or "c", key, value
 
     def named(self, kind: str, key: Any, value: Any) -> str:
-        """The name of a run-time argument: an integer, "k", or a constant, "c", of this dtype and value."""
+        """The name of a run-time argument: an integer "k" or a constant "c"."""
         name = self._names.setdefault((kind, *key), f"{kind}{len(self._names)}")
         if kind == "k":
             self.sizes[name] = value
@@ -63,7 +62,7 @@ class Arguments:
         return Poly.symbol(self.named("k", key, value))
 
     def part(self, value: int) -> Poly:
-        """`value`, where a part of a loop begins or how long it is: a run-time argument of its own."""
+        """`value`, the start or the length of a part of a loop, as a separate run-time argument."""
         name = f"k{len(self._names)}"
         self._names["part", len(self._names)] = name
         self.sizes[name] = value
@@ -78,7 +77,7 @@ class Arguments:
 
 
 class _Sizes:
-    """What a `reads` rule is given to make expressions of integers."""
+    """Factory of integer expressions for a `reads` rule."""
 
     def __init__(self, lowering: Lowering, node: Node):
         self._lowering, self._node, self._count = lowering, node, 0
@@ -98,7 +97,7 @@ class _Sizes:
 
 
 class Lowering:
-    """Builds the kernel of one step."""
+    """Lowering of one step to a kernel."""
 
     def __init__(
         self,
@@ -119,7 +118,7 @@ class Lowering:
 
     # -- the step ----------------------------------------------------------------------------------
     def step(self, roots: list[Node]) -> Kernel:
-        """The kernel that stores `roots`."""
+        """Lower the kernel that stores `roots`."""
         space = self._space(roots[0])
         sizes = [d for d in space if d != 1]
         self.kernel.loops = [Loop(f"i{a}", d) for a, d in enumerate(sizes)]
@@ -137,7 +136,7 @@ class Lowering:
 
     # -- elements ------------------------------------------------------------------------------------
     def element(self, node: Node, index: tuple[Poly, ...]) -> Operand:
-        """The element of `node` at `index`."""
+        """Emit the element of `node` at `index`."""
         key = (node, index)
         if (known := self._known(key)) is not None:
             return known
@@ -148,7 +147,7 @@ class Lowering:
         return value
 
     def value(self, node: Node, index: tuple[Poly, ...]) -> Operand:
-        """The element of `node` at `index`, computed here."""
+        """Compute the element of `node` at `index` in this kernel."""
         form = HANDLERS[type(node.form)]
         self.kernel.cost += form.cost(node)
         self.counts[node].add((id(self.kernel), index))
@@ -158,7 +157,7 @@ class Lowering:
         return value
 
     def operand(self, node: Node, k: int, index: tuple[Poly, ...]) -> Operand:
-        """Element `index` of input `k` of `node`, or the literal that it is."""
+        """The element at `index` of input `k` of `node`, or its literal."""
         x = node.inputs[k]
         if type(x) is Node:
             return self.element(x, index)
@@ -166,15 +165,15 @@ class Lowering:
         return self.arguments.scalar((node, k), x, dtype)
 
     def sizes(self, node: Node) -> _Sizes:
-        """What makes expressions of integers for the `reads` rule of `node`."""
+        """The factory of integer expressions for the `reads` rule of `node`."""
         return _Sizes(self, node)
 
     def shapes(self, node: Node) -> tuple[tuple[tuple[Poly, ...], ...], tuple[Poly, ...]]:
-        """The shapes of the operands of `node`, and its own."""
+        """The shapes of the operands of `node`, and its own shape."""
         return tuple([self.dims.shape(x) for x in node.operands]), self.dims.shape(node)
 
     def guarded(self, x: Node, read: Any, fill: Operand) -> Operand:
-        """The element of `x` that `read` says, or `fill` where its ranges do not hold."""
+        """The element of `x` at the place of `read`, or `fill` outside its ranges."""
         if not read.ranges:
             return self.element(x, tuple(map(poly, read.place)))
         ranges = tuple(tuple(map(poly, (r.low, r.value, r.high, r.step))) for r in read.ranges)
@@ -185,7 +184,7 @@ class Lowering:
         return out
 
     def checked(self, indices: Node, index: tuple[Poly, ...], size: Poly) -> Poly:
-        """An index that `indices` hold, which the kernel checks to lie in an axis of `size`."""
+        """An index read from `indices`, which the kernel checks against the `size` of its axis."""
         if in_range(indices, size.evaluate(self.arguments.sizes)):
             return self.progression(indices, index)
         value = self.element(indices, index)
@@ -197,14 +196,14 @@ class Lowering:
         return Poly.symbol(self._scopes[-1][key].name)
 
     def progression(self, node: Node, index: tuple[Poly, ...]) -> Poly:
-        """The element of a progression of integers."""
+        """The element of an arithmetic progression of integers."""
         params = dict(node.params)
         start, step = (self.arguments.integer((node, name), params[name]) for name in ("start", "step"))
         return start + step * index[0]
 
     # -- instructions --------------------------------------------------------------------------------
     def address(self, node: Node, index: tuple[Poly, ...]) -> Poly:
-        """The row-major position of `index` in the memory of `node`."""
+        """The row-major offset of `index` in the memory of `node`."""
         if not index:
             return ZERO
         total, *rest = index
@@ -213,7 +212,7 @@ class Lowering:
         return total
 
     def compute(self, op: str, args: tuple[Operand, ...], dtype: str) -> Operand:
-        """`op(*args)`, a scalar function; computed once."""
+        """Emit `op(*args)`, a scalar function, once (common subexpression elimination)."""
         key = ("compute", op, args, dtype)
         if (known := self._known(key)) is not None:
             return known
@@ -235,16 +234,16 @@ class Lowering:
         return out
 
     def _known(self, key: Any) -> Operand | None:
-        """What was computed for `key` here or in an enclosing block."""
+        """The value computed for `key` in this or an enclosing block, or None."""
         for scope in self._scopes:
-            found = scope.get(key)
-            if found is not None:
-                return found
+            result = scope.get(key)
+            if result is not None:
+                return result
         return None
 
     @contextmanager
     def block(self) -> Iterator[list[Any]]:
-        """The body of a guard: what is emitted meanwhile, and known only there."""
+        """Emit the body of a guard in the meantime; its values are visible only there."""
         body: list[Any] = []
         self._blocks.append(body)
         self._scopes.append({})
@@ -253,13 +252,13 @@ class Lowering:
         self._blocks.pop()
 
     def load(self, buffer: str, address: Poly, dtype: str) -> Operand:
-        """What `buffer` holds at `address`."""
+        """Load `buffer[address]`."""
         out = self.named(dtype)
         self.emit(Load(out, buffer, address))
         return out
 
     def buffer(self, node: Node, use: str) -> str:
-        """The name of the buffer of `node`, which this kernel puts to `use`: "in" or "out"."""
+        """The name of the buffer of `node`, declared for this `use`: "in" or "out"."""
         name = self.buffers[node]
         before = self.kernel.buffers.get(name)
         if before is None or use == "out":
@@ -267,7 +266,7 @@ class Lowering:
         return name
 
     def named(self, dtype: str) -> Operand:
-        """A new name."""
+        """A new value name."""
         number = self._values
         self._values = number + 1
         return Operand(f"v{number}", dtype)
@@ -278,7 +277,7 @@ class Lowering:
 
 
 def _literal_dtype(node: Node, k: int) -> Any:
-    """The dtype in which op `node` takes its literal operand number `k`."""
+    """The dtype of literal operand number `k` of `node`."""
     assert node.op is not None
     dtypes = [x.aval.dtype if isinstance(x, Node) else type(x) for x in node.inputs]
     return node.op.loop_dtypes(*dtypes)[k]  # type: ignore[attr-defined]

@@ -1,8 +1,8 @@
-"""Which values of a graph get a buffer; all others are computed where they are read.
+"""Decide which values are materialized in a buffer; all others are computed where they are read.
 
-A value is *stored* when something needs it whole (an output, a reduction, an operand of BLAS or of a called op), or
-when computing it at every read would cost more than storing it. Views are index maps and cost little; a reshape of a
-stored value is the same buffer. Of a node with several results, each that is used is stored.
+A value is *stored* when a consumer needs it whole (an output, a reduction, an operand of BLAS or of a called op), or
+when computing it at every read would cost more than storing it. Views are index maps and cost little. A reshape of a
+stored value shares its buffer. If a node has several results, each used result is stored.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from tracegrad.codegen.lower.form_rules import HANDLERS, Handler, checks_indices, is_view, same_block
-from tracegrad.codegen.lower.matmul_layout import turnable_products, turned_products
+from tracegrad.codegen.lower.matmul_layout import transposed_products, turnable_products
 from tracegrad.ir import Graph, Node
 
 __all__ = ["EARLY", "Storage"]
@@ -19,14 +19,13 @@ __all__ = ["EARLY", "Storage"]
 EARLY = "read before a part is written over"  # the reason of a value that must not be computed later
 
 DEEPEST = 100  # inlined ops along one path: bounds the recursion of lowering
-HEAVIEST = 400  # inlined cost: bounds code size; longer straight-line code takes LLVM more than proportional time
+HEAVIEST = 400  # inlined cost: bounds code size, because LLVM's time grows faster than the code
 DEAR_SCALAR = 60  # a value of one element is recomputed (and hoisted out of the loop) up to this cost
-DEAR = 12  # a value that several kernels, or several places of one, would compute is stored from this cost on
-# Half of it and twice as much take as long, whether arrays fit into a cache or not; five times as much takes longer.
+DEAR = 12  # minimum cost of a value that is stored because kernels would compute it repeatedly
 
 
 class _Facts:
-    """What does not depend on which values are stored."""
+    """Facts about a graph that do not depend on the stored values."""
 
     def __init__(self, graph: Graph):
         self.inputs = set(graph.inputs)
@@ -34,7 +33,7 @@ class _Facts:
         self.handlers = {node: HANDLERS[type(node.form)] for node in graph.nodes}
         self.called = {node for node, form in self.handlers.items() if not node.regions and form.called(node)}
         one = [node for node in graph.nodes if not node.several and node.picks is None]
-        # What an element costs, operands apart, and whether those are read more than once.
+        # The cost of an element without its operands, and whether operands are read repeatedly.
         self.costs = [(node, form := self.handlers[node], form.cost(node), form.repeats(node)) for node in one]
         self.several = [node for node in graph.nodes if node.several]
         self.deciding = [node for node, form in self.handlers.items() if self._decides(node, form)]
@@ -43,13 +42,13 @@ class _Facts:
         self.users = graph.users()
 
     def _decides(self, node: Node, form: Handler) -> bool:
-        """Whether a node has a part in what is stored but for what it costs."""
+        """Whether the form of a node determines storage, apart from costs."""
         return node in self.called or bool(node.regions) or type(form).store is not Handler.store
 
 
 class _Computed(NamedTuple):
-    """A value as it is computed where it is read: the operands that are not stored, what is computed at one index with
-    it, at which cost, and how many ops one after the other."""
+    """A value computed where it is read: its operands that are not stored, the values computed at the same index, their
+    cost, and the length of the dependence chain."""
 
     operands: list[Node]
     together: dict[Node, int]
@@ -58,7 +57,7 @@ class _Computed(NamedTuple):
 
 
 class Storage:
-    """The decision, with a reason for every stored value; `also` are values that an attempt `before` found dear."""
+    """The stored values, each with a reason; `also` are values that the attempt `before` found expensive."""
 
     def __init__(self, graph: Graph, also: dict[Node, str] | None = None, before: Storage | None = None):
         self.graph, self._before = graph, before
@@ -66,7 +65,7 @@ class Storage:
         facts = self.facts
         self.inputs, self.uses, self.users = facts.inputs, facts.uses, facts.users
         self.handlers, self.called = facts.handlers, facts.called
-        self.results: dict[Node, list[Node]] = {node: [] for node in facts.several}  # those that are used
+        self.results: dict[Node, list[Node]] = {node: [] for node in facts.several}  # the used ones
         self.reason: dict[Node, str] = dict(also or {})
         self.weight: dict[Node, int] = {}
         self._computed: dict[Node, _Computed] = {}
@@ -76,10 +75,12 @@ class Storage:
             self._by_cost(node, form, cost, repeats)
         if facts.indexed:
             self._by_checks()
-        turned = turned_products(self)
-        self.turned = {product: node for node, product in turned.items()}  # in whose order they are written
+        transposed = transposed_products(self)
+        self.transposed = {
+            product: node for node, product in transposed.items()
+        }  # products written in transposed order
         self.root_of = self._aliases()
-        for node, product in turned.items():
+        for node, product in transposed.items():
             for alias, base in self.root_of.items():
                 if base is node:
                     self.root_of[alias] = product
@@ -93,22 +94,23 @@ class Storage:
         return not self.stored(node)
 
     def store(self, node: Node, reason: str) -> None:
-        """Store `node`, for this reason if there was none yet."""
+        """Store `node`, with this reason unless it has one."""
         if node not in self.inputs:
             self.reason.setdefault(node, reason)
 
     def store_base(self, node: Node, reason: str) -> None:
-        """Store what `node` is a reshape of, so that `node` can be read as one block of memory."""
+        """Store the base of a reshape `node`, so that `node` can be read as one block of memory."""
         while same_block(node) and node not in self.reason:
             node = node.inputs[0]
         self.store(node, reason)
 
     def _by_forms(self, also: set[Node]) -> None:
-        """What is stored whatever it costs: found once, if what is stored `also` is no view, of which forms ask."""
+        """Store the values required by op forms, whatever their cost; reused from `before` if the values in `also` are
+        no views."""
         before = self._before
         if before is not None and all(x in before.formed or not is_view(x) for x in also):
             self.reason = {**self.reason, **{x: why for x, why in before.formed.items() if x not in also}}
-            self.results = {node: list(found) for node, found in before.results.items()}
+            self.results = {node: list(result) for node, result in before.results.items()}
         else:
             for node in self.graph.outputs:
                 if node not in self.inputs:
@@ -134,12 +136,12 @@ class Storage:
             for x in operands:
                 self._expanded(node, x)
             operands = [x for x in operands if x not in reason]
-        found = self._as_before(node, operands)
-        if found is None:
-            found = self._made_of(node, form, cost, operands)
-        self._computed[node] = found
-        self.weight[node] = found.weight
-        if found.depth > DEEPEST or found.weight > HEAVIEST:
+        result = self._as_before(node, operands)
+        if result is None:
+            result = self._made_of(node, form, cost, operands)
+        self._computed[node] = result
+        self.weight[node] = result.weight
+        if result.depth > DEEPEST or result.weight > HEAVIEST:
             self.store(node, "a long chain, cut here")
 
     def _made_of(self, node: Node, form: Handler, cost: int, operands: list[Node]) -> _Computed:
@@ -154,20 +156,20 @@ class Storage:
         return _Computed(operands, together, sum(together.values()), 1 + depth)
 
     def _as_before(self, node: Node, operands: list[Node]) -> _Computed | None:
-        """What `node` cost in the attempt before, if it is computed of what it was computed of then."""
+        """The cost of `node` in the attempt before, if its operands are unchanged."""
         if self._before is None:
             return None
         before, now = self._before._computed, self._computed
-        found = before[node]
-        if found.operands != operands:
+        result = before[node]
+        if result.operands != operands:
             return None
         for x in operands:
             if now[x] is not before[x]:
                 return None
-        return found
+        return result
 
     def _by_checks(self) -> None:
-        """Store a gather that nothing reads whole, so that all its indices are checked, as NumPy checks them."""
+        """Store a gather that nothing reads whole, because NumPy checks all of its indices."""
         whole: set[Node] = set()
         for node, form in reversed(self.handlers.items()):
             if form.indexed and node not in whole and checks_indices(node):
@@ -185,7 +187,7 @@ class Storage:
             self.store(x, f"computed once, read many times by {node.name}")
 
     def _aliases(self) -> dict[Node, Node]:
-        """Stored reshape -> the stored value whose memory it shares."""
+        """Map a stored reshape to the stored value that it aliases."""
         taken = set(self.graph.outputs)
         aliases: dict[Node, Node] = {}
         for node in self.graph.outputs:

@@ -1,11 +1,11 @@
-"""How the factors and the result of a stack of matrix products lie in memory, where BLAS takes them as they are.
+"""Choose operand layouts of batched matmuls that BLAS can read and write without copies.
 
-BLAS reads a matrix whose rows, or columns, lie any distance apart, and a stack of products is calls at any distances.
-So heads that are split from rows, `x.reshape(b, t, h, e).transpose(0, 2, 1, 3)`, are not copied together, a factor that
-is the same for all of a stack is not repeated, and a product that is only transposed is written as it is read.
+BLAS reads a matrix with any row or column stride, and the products of a batch may have any distance. Attention heads
+split by `x.reshape(b, t, h, e).transpose(0, 2, 1, 3)` are therefore not copied, a broadcast factor is not repeated, and
+a transposed product is written in the order in which it is read.
 
-A *view* says where an operand is: in a block of memory, whose axes those of the operand are; None for an axis along
-which it repeats. The axes of a stack are at most two runs, each of one stride.
+A *view* locates an operand in a block of memory: each axis is an axis of the block, or None where the operand repeats.
+The batch axes are at most two runs, each of one stride.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
     from tracegrad.codegen.lower.materialize import Storage
     from tracegrad.codegen.lower.symbolic_shapes import Dims
 
-__all__ = ["View", "factors_of", "layout_of", "turnable_products", "turned_products"]
+__all__ = ["View", "factors_of", "layout_of", "transposed_products", "turnable_products"]
 
 Axes = tuple[int | None, ...]
 
 
 class View(NamedTuple):
-    """An operand as what its axes are of a block."""
+    """An operand as a view of a block: for each axis the axis of the block."""
 
     block: Node
     axes: Axes
 
     @property
     def flipped(self) -> bool:
-        """Whether the columns of the matrices lie close together, instead of their rows."""
+        """Whether the columns of the matrices are contiguous, instead of their rows."""
         column = self.axes[-1]
         return column != len(self.block.aval.shape) - 1 and column != _last(self.block)
 
 
 class Layout(NamedTuple):
-    """Where the factors and the result are, and how many products follow each other at their inner distances."""
+    """The layouts of the factors and the result, and the number of products of a run."""
 
     x: Lie
     y: Lie
@@ -53,12 +53,12 @@ class Layout(NamedTuple):
     within: Poly
 
 
-# -- what is stored ------------------------------------------------------------------------------------------
+# -- storage -------------------------------------------------------------------------------------------------
 def factors_of(storage: Storage, node: Node) -> tuple[View, View]:
-    """The views by which BLAS reads the operands of a product: those that save most copies."""
+    """The views by which BLAS reads the factors: the ones that save most copies."""
     x, y = node.operands
     views, others = _views(storage, x), _views(storage, y)
-    if len(node.aval.shape) <= 3:  # the axes before those of a matrix are one at most
+    if len(node.aval.shape) <= 3:  # at most one batch axis
         return views[-1], others[-1]
     pairs = itertools.product(views[::-1], others[::-1])
     return next((x, y) for x, y in pairs if len(_breaks(x) | _breaks(y)) <= 1)
@@ -69,41 +69,42 @@ def turnable_products(graph: Graph) -> list[Node]:
     return [x for x in graph.nodes if x.op is transpose and isinstance(x.inputs[0].form, Contract)]
 
 
-def turned_products(storage: Storage) -> dict[Node, Node]:
-    """Transposed products that are stored, with the products that are used for nothing else and can be written so.
+def transposed_products(storage: Storage) -> dict[Node, Node]:
+    """Map stored transposed products to the products that have no other use and can be written transposed.
 
-    What something else than a product reads, row by row as a rule, is stored for it; products read either order.
+    A transposed product with another consumer is stored for that consumer, which reads it row by row; matrix products
+    read either order.
     """
     candidates = storage.facts.turnable
     if not candidates:
         return {}
     users, outputs = storage.users, set(storage.graph.outputs)
-    found = {}
+    table = {}
     for x in candidates:
         product = x.inputs[0]
         if product in outputs or product in storage.called or len(users[product]) > 1:
             continue
         if x not in storage.reason and all(isinstance(y.form, Contract) for y in users[x]):
             continue
-        if _fits(view := _as_turned(product, x)):
+        if _fits(view := _as_transposed(product, x)):
             breaks = [_breaks(each) for each in (view, *factors_of(storage, product))]
             if len(set().union(*breaks)) <= 1:
-                found[x] = product
+                table[x] = product
                 storage.store(x, "how its product is written")
-    return found
+    return table
 
 
-def _as_turned(product: Node, turned: Node) -> View:
-    """A product as it lies in what it is transposed to."""
-    perm = dict(turned.params)["perm"]
-    return View(turned, tuple([perm.index(a) for a in range(len(perm))]))
+def _as_transposed(product: Node, transposed: Node) -> View:
+    """The view of a product in the memory of its transposed result."""
+    perm = dict(transposed.params)["perm"]
+    return View(transposed, tuple([perm.index(a) for a in range(len(perm))]))
 
 
 def _views(storage: Storage, x: Node) -> list[View]:
-    """The views of an operand: as it is, and as more and more of what it is made of, as far as that is not stored; a
-    part of a matrix only of one that is."""
+    """The views of an operand: the operand itself, and its sources one by one up to a stored value; a slice of a matrix
+    only if its source is stored."""
     axes: Axes = tuple(range(len(x.aval.shape)))
-    found, cut = [View(x, axes)], False
+    result, cut = [View(x, axes)], False
     while not storage.stored(x) and (sources := _sources(x)) is not None:
         if is_head(x):
             whole = x.inputs[0].aval.shape
@@ -112,13 +113,12 @@ def _views(storage: Storage, x: Node) -> list[View]:
             cut = True
         axes, x = tuple([None if a is None else sources[a] for a in axes]), x.inputs[0]
         if _fits(view := View(x, axes)) and (storage.stored(x) or not cut):
-            found.append(view)
-    return found
+            result.append(view)
+    return result
 
 
 def _sources(x: Node) -> Axes | None:
-    """For each axis the one of the operand that it is, None if that is repeated along it; None if `x` is something
-    else."""
+    """For each axis of `x` the axis of its operand, or None if it repeats along the axis; None if `x` is no view."""
     if is_head(x):
         return tuple(range(x.aval.ndim))
     if x.op is transpose:
@@ -134,7 +134,7 @@ def _sources(x: Node) -> Axes | None:
 
 
 def _fits(view: View) -> bool:
-    """Whether BLAS can read, or write, matrices that lie so."""
+    """Whether BLAS can read or write matrices of this view."""
     row, column = view.axes[-2:]
     if row is None or column is None or 1 in (view.block.aval.shape[row], view.block.aval.shape[column]):
         return False
@@ -142,7 +142,7 @@ def _fits(view: View) -> bool:
 
 
 def _last(block: Node) -> int:
-    """The axis along which elements lie side by side."""
+    """The contiguous axis of a block."""
     shape = block.aval.shape
     for a in range(len(shape) - 1, -1, -1):
         if shape[a] != 1:
@@ -151,7 +151,7 @@ def _last(block: Node) -> int:
 
 
 def _breaks(view: View) -> frozenset[int]:
-    """The axes of a stack that do not continue the one before at the same stride."""
+    """The batch axes that do not continue the axis before with the same stride."""
     return _breaks_of(view.block.aval.shape, view.axes)
 
 
@@ -167,20 +167,20 @@ def _breaks_of(shape: tuple[int, ...], axes: Axes) -> frozenset[int]:
 
 
 def _runs(shape: tuple[int, ...], axes: Axes) -> list[int]:
-    """The axes of a stack that have more than one element in the block, or repeat it."""
+    """The batch axes with more than one element in the block, or with repetition."""
     return [i for i, a in enumerate(axes[:-2]) if a is None or shape[a] != 1]
 
 
-# -- where it lies -------------------------------------------------------------------------------------------
-def layout_of(node: Node, factors: tuple[View, View], turned: Node | None, dims: Dims) -> tuple[Layout, bool]:
-    """How the parts of a product lie; and whether the transposed product is what is computed, of the transposed."""
-    out = View(node, tuple(range(node.aval.ndim))) if turned is None else _as_turned(node, turned)
+# -- layouts -------------------------------------------------------------------------------------------------
+def layout_of(node: Node, factors: tuple[View, View], transposed: Node | None, dims: Dims) -> tuple[Layout, bool]:
+    """The layouts of a product, and whether BLAS computes the transposed product from the transposed factors."""
+    out = View(node, tuple(range(node.aval.ndim))) if transposed is None else _as_transposed(node, transposed)
     views = [*factors, out]
     lead = dims.shape(node)[:-2]
     cuts = frozenset().union(*map(_breaks, views)) if len(lead) > 1 else None
     cut = next(iter(cuts)) if cuts else len(lead)
     x, y, result = [_lie(view, cut, dims) for view in views]
-    flipped = turned is not None and out.flipped
+    flipped = transposed is not None and out.flipped
     return Layout(*((y, x) if flipped else (x, y)), result, math.prod(lead[cut:], start=ONE)), flipped
 
 

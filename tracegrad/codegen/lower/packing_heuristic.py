@@ -1,7 +1,7 @@
-"""Parts of arrays that lie apart, as columns do: how much memory they take, and when it is better to copy them.
+"""Decide when to pack a strided operand into contiguous memory before it is read several times.
 
-Memory comes in lines, of which a part has some elements. Each kernel that reads the part fetches all of these lines; a
-copy fetches them once.
+Memory is fetched in cache lines, and a strided operand uses only some elements of each. Each kernel that reads the
+operand fetches all of its lines. A packed copy fetches them once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NEAR = 2**16  # bytes that stay in a cache from one kernel to the next
 
 
 def is_head(node: Node) -> bool:
-    """Whether `node` is the first elements of its operand along each axis."""
+    """Whether `node` is a slice from the first element of each axis, with step one."""
     params = dict(node.params)
     return _is_slice(node) and not any(params["start"]) and all(step == 1 for step in params["step"])
 
@@ -26,8 +26,8 @@ def _is_slice(node: Node) -> bool:
 
 
 def is_worth_a_copy(node: Node, times: int) -> bool:
-    """Whether a part that is read so many times is better copied before: a copy is to read it once, to write what it
-    has, which fetches that first, and to read this so many times.
+    """Whether a slice read `times` times is better packed. Packing reads the slice once, writes the copy (whose lines
+    are fetched first), and reads the copy `times` times.
 
     >>> from tracegrad.ir import parse
     >>> text = "%1 = slice(%0) {start=(0, 3), step=(1, 1), stop=(9999, 4)} : f64[9999,1]"
@@ -42,7 +42,7 @@ def is_worth_a_copy(node: Node, times: int) -> bool:
 
 
 def _touched(node: Node) -> int:
-    """The bytes of the lines that a window lies in, about."""
+    """The approximate number of bytes of the cache lines of a slice."""
     of, step = node.operands[0].aval, dict(node.params)["step"]
     run = apart = of.dtype.itemsize
     for n, whole, s in zip(node.aval.shape[::-1], of.shape[::-1], step[::-1]):

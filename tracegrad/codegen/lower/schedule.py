@@ -1,9 +1,9 @@
-"""The schedule of a graph: which stored values are computed by one kernel, and in which order.
+"""Group the stored values of a graph into fusion groups, and order the groups (fusion and scheduling).
 
-A kernel is one loop nest over an *iteration space*. Values stored by one kernel have the same iteration space (an
-elementwise value its own shape, a reduction the shape of its operand) and none needs another whole: a value may use
-what the same kernel computes at the same index, nothing else. Contractions are calls of BLAS, ops without codegen data
-are calls of NumPy. Every edge between two steps has a reason why it was not fused.
+A kernel is one loop nest over an *iteration space*. Values stored by one kernel have the same iteration space: an
+elementwise value its own shape, a reduction the shape of its operand. A value may use values of the same kernel at the
+same index, and nothing else of that kernel. Contractions are calls of BLAS, and ops without lowering rules are calls of
+NumPy. Every edge between two steps has a reason why it was not fused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Edge", "Schedule", "Step", "dear_values", "schedule", "shared_by_steps"]
 
-HEAVIEST_GROUP = 400  # the cost of one kernel, and the values it stores: both bound the time to compile it
+HEAVIEST_GROUP = 400  # maximum cost of one kernel, including its stores: bounds compile time
 LARGEST_GROUP = 32
 SPACES_DIFFER = "iteration spaces differ"
 GAPS = "lies apart, and is read several times"
@@ -32,16 +32,16 @@ GAPS = "lies apart, and is read several times"
 
 @record(eq=False)
 class Step:
-    """One kernel or call: what it stores and which steps must come before."""
+    """One kernel or call: the values it stores and the steps it depends on."""
 
     kind: str  # "kernel", "matmul", "call" or "nested"
     domain: tuple[Poly, ...]
-    roots: list[Node]  # what it stores; of a node with several results, those that are used
+    roots: list[Node]  # the values it stores; the used results of a multi-result node
     number: int
-    deps: set[Step] = field(default_factory=set, repr=False)  # each with its own, over and over
+    deps: set[Step] = field(default_factory=set, repr=False)  # transitive
     weight: int = 0
-    alone: bool = False  # whether it shares its loops with none
-    before: int = 0  # a bit for the number of every step that must run before this one
+    alone: bool = False  # whether it never shares its loops
+    before: int = 0  # bitmask of all predecessors
 
 
 @record(frozen=True)
@@ -54,13 +54,13 @@ class Edge:
 
 
 class _Unfused(NamedTuple):
-    """An edge as it is found; it is put into words when somebody asks."""
+    """An edge between unfused steps; its explanation is formatted on demand."""
 
     producer: Node
     consumer: Node
     reason: str
     domains: tuple[tuple[Poly, ...], tuple[Poly, ...]]
-    fits: bool  # whether one kernel for both would have been short enough, if there is no other reason
+    fits: bool  # whether a fused kernel would have been short enough
 
     def explained(self) -> Edge:
         reason = self.reason
@@ -77,14 +77,14 @@ class Schedule:
     storage: Storage
     dims: Dims
     steps: list[Step]
-    unfused: list[tuple[Any, ...]]  # what `_Unfused` is made of: most programs are asked for none
-    crowded: bool  # whether some steps are not one only because that would be too long
-    # Filled by lowering: where a value is computed.
+    unfused: list[tuple[Any, ...]]  # arguments of `_Unfused`, which is made on demand
+    crowded: bool  # whether some steps are unfused only because the kernel would be too long
+    # Filled by lowering: the kernels and indices at which a value is computed.
     counts: dict[Node, set[Any]] = field(default_factory=lambda: defaultdict(set))
 
     @property
     def edges(self) -> list[Edge]:
-        """The values that one step leaves to another, with the reasons."""
+        """The stored values read by other steps, with the reasons."""
         return [_Unfused(*x).explained() for x in self.unfused]
 
 
@@ -105,7 +105,7 @@ class _Planner:
         self.unfused: list[tuple[Any, ...]] = []
         self.crowded = False
         self._open: dict[tuple[Poly, ...], list[Step]] = {}  # steps that others may join, by iteration space
-        self._leaders = 0  # a bit for every step that another one needs
+        self._leaders = 0  # bitmask of steps that others depend on
         self._step_of: dict[Node, Step] = {}
         self._reads: dict[Node, dict[Node, bool]] = {}
 
@@ -139,30 +139,30 @@ class _Planner:
         return self.dims.space(self._handlers[node].space(node))
 
     def _stored_reads(self, node: Node) -> dict[Node, bool]:
-        """Stored values that computing `node` reads; True where only at the same index."""
+        """The stored values that computing `node` reads; True if only at the same index."""
         aligned_op, stored, root_of = self._handlers[node].aligned, self._stored, self.storage.root_of
-        found: dict[Node, bool] = {}
+        table: dict[Node, bool] = {}
         for x in node.operands:
             if x in stored:
                 base = root_of.get(x, x)
-                found[base] = aligned_op and base is x and found.get(base, True)
+                table[base] = aligned_op and base is x and table.get(base, True)
                 continue
             reads = self._reads.get(x)
             if reads is None:
                 reads = self._reads[x] = self._stored_reads(x)
             for y, aligned in reads.items():
-                found[y] = aligned_op and aligned and found.get(y, True)
-        return found
+                table[y] = aligned_op and aligned and table.get(y, True)
+        return table
 
     def _join(self, step: Step, obstacles: dict[Step, str]) -> Step:
-        """The latest step that can compute what `step` does, or `step` itself as a new one."""
+        """Fuse `step` into the latest step that can compute it, or return it as a new one."""
         joinable = _joinable(step)
         needed = 0
         for producer in obstacles:
             needed |= producer.before
         for candidate in reversed(self._open.get(step.domain, [])) if joinable else ():
             if obstacles.get(candidate) or needed >> candidate.number & 1:
-                continue  # the step that is to be joined comes before something that `step` needs
+                continue  # `step` depends on a step that must run after the one to join
             if _fits(step, candidate):
                 candidate.roots += step.roots
                 candidate.weight += step.weight
@@ -174,7 +174,7 @@ class _Planner:
         return step
 
     def _order(self, first: Step, then: Step) -> None:
-        """Note that `first` must run before `then`, and so before everything that needs `then`."""
+        """Add a dependence: `first` must run before `then`, and before everything that depends on `then`."""
         then.deps.add(first)
         new = first.before | 1 << first.number
         self._leaders |= 1 << first.number
@@ -186,12 +186,12 @@ class _Planner:
             then.before |= new
 
     def _obstacles(self, step: Step, reads: dict[Node, bool]) -> dict[Step, str]:
-        """The steps that compute what `step` reads, and why they cannot compute it; empty if they can."""
-        found: dict[Step, str] = {}
+        """The steps whose results `step` reads, and why it cannot be fused with each; empty if it can."""
+        table: dict[Step, str] = {}
         for x, aligned in reads.items():
             producer = self._step_of[x]
-            found[producer] = found.get(producer) or self._obstacle(step, x, producer, aligned)
-        return found
+            table[producer] = table.get(producer) or self._obstacle(step, x, producer, aligned)
+        return table
 
     def _obstacle(self, step: Step, x: Node, producer: Step, aligned: bool) -> str:
         if step.kind != "kernel" or producer.kind != "kernel":
@@ -206,7 +206,7 @@ class _Planner:
 
 
 def _between_kinds(kinds: tuple[str, str]) -> str:
-    """Why two steps that are not both kernels are not one."""
+    """Why two steps cannot be fused if one of them is no kernel."""
     if "matmul" in kinds:
         return "BLAS computes whole matrices"
     return "NumPy is called for one of them" if "call" in kinds else "one of them runs regions"
@@ -217,16 +217,16 @@ def _fits(step: Step, candidate: Step) -> bool:
 
 
 def _joinable(step: Step) -> bool:
-    """Whether a step shares its loops with others."""
+    """Whether a step may share its loops."""
     return step.kind == "kernel" and not step.alone
 
 
 def shared_by_steps(found: Schedule) -> dict[Node, str]:
-    """Values that are not stored, that several steps would compute, and that are too dear for that, or of too many
-    arrays; if there are none, those that several steps would read with gaps."""
+    """The values to store because several steps would recompute them, and they are too expensive or read too many
+    arrays; if there are none, the values that several steps would read with gaps."""
     storage = found.storage
     stored = storage.inputs.union(storage.reason)
-    steps: dict[Node, int] = {}  # a bit for the number of every step that computes a value
+    steps: dict[Node, int] = {}  # bitmask of the steps that compute a value
     for step in found.steps:
         for root in step.roots:
             steps[root] = 1 << step.number
@@ -247,51 +247,51 @@ def shared_by_steps(found: Schedule) -> dict[Node, str]:
 
 
 def _of_many(storage: Storage, stored: Set[Node], shared: dict[Node, int]) -> tuple[dict[Node, str], dict[Node, int]]:
-    """Of the values that several steps would compute, `shared`, those that had better be stored for what is read to
-    compute them; and what that spares others, which are made of them.
+    """The values in `shared`, recomputed by several steps, that are better stored because of their many operands; and
+    the reads that their consumers save.
 
-    All steps but the first then read one array instead of several, and one is written, which takes as long as to read
-    two. So a layer of a network adds to what is stored, and not to each of the terms that layers before have added: all
-    layers have the same kernels, however many there are.
+    All steps except the first then read one array instead of several; one array is written, which costs as much as two
+    reads. A layer of a residual network therefore adds to the stored sum, and not to each term of all earlier layers:
+    all layers have the same kernels, whatever their number.
     """
     users, weight = storage.users, storage.weight
-    found: dict[Node, str] = {}
+    table: dict[Node, str] = {}
     spared: dict[Node, int] = {}
-    read: dict[Node, set[Node]] = {}  # the arrays as large as a value that are read to compute it
+    read: dict[Node, set[Node]] = {}  # the arrays of a value's size that it is computed from
     for node in reversed(shared):
         steps = shared[node]
         size, times = node.aval.size, steps.bit_count()
         arrays = read[node] = set[Node]()
         for x in node.operands:
             if x.aval.size == size:
-                arrays |= {x} if x in stored or x in found else read.get(x, set())
-        if saved := [weight[x] for x in arrays if x in found]:
+                arrays |= {x} if x in stored or x in table else read.get(x, set())
+        if saved := [weight[x] for x in arrays if x in table]:
             spared[node] = max(saved)
         if (times - 1) * (len(arrays) - 1) > 3 and size > 1 and all(shared.get(x) != steps for x in users[node]):
-            found[node] = f"{times} kernels would read {len(arrays)} arrays for it"
-    return found, spared
+            table[node] = f"{times} kernels would read {len(arrays)} arrays for it"
+    return table, spared
 
 
 def _numbers(bits: int) -> set[int]:
-    found = set[int]()
+    result = set[int]()
     while bits:
         last = bits & -bits
-        found.add(last.bit_length() - 1)
+        result.add(last.bit_length() - 1)
         bits ^= last
-    return found
+    return result
 
 
 def dear_values(found: Schedule, places: Mapping[Node, set[Any]]) -> dict[Node, str]:
-    """Of the values computed at several of `places`, those worth storing; of a chain of such, the last."""
+    """The values recomputed at several of `places` that are worth storing; of a chain of them, only the last."""
     storage = found.storage
     dear = {
         n: p for n, p in places.items()
         if len(p) > 1 and storage.weight.get(n, 0) >= DEAR and n.aval.size > 1 and not storage.stored(n)
-        and n.op is not broadcast_to  # a copy of it is not worth its memory
+        and n.op is not broadcast_to  # materializing a broadcast is not worth its memory
     }  # fmt: skip
     users = storage.users
-    kept = [n for n, p in dear.items() if not any(u in dear and dear[u] >= p for u in users[n])]
-    return {n: f"used at {len(dear[n])} places and dear to compute" for n in kept}
+    saved = [n for n, p in dear.items() if not any(u in dear and dear[u] >= p for u in users[n])]
+    return {n: f"used at {len(dear[n])} places and dear to compute" for n in saved}
 
 
 def _space(domain: tuple[Poly, ...]) -> str:

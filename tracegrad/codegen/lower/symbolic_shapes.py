@@ -1,9 +1,9 @@
-"""Which sizes of a graph are one size: kernels take large dimensions as run-time arguments.
+"""Unify the sizes of a graph into symbols (symbolic shapes): kernels take large sizes at run time.
 
-Every axis of every value gets a polynomial. Sizes up to `SMALL` are constants, so that loops over them unroll, but for
-those of axes that are always outside of a large one, as a batch of images; each other one is a symbol, one symbol per
-class of dimensions that the data flow forces equal. Two axes that merely happen to have one size stay apart, so a
-kernel compiled for one batch size serves every other.
+Every axis of every value has a polynomial. Sizes up to `SMALL` are constants, so loops over them unroll, except axes
+that are always outside a large one, as a batch of images. Each other size is a symbol: one symbol per class of axes
+that the data flow forces to be equal. Two axes that merely happen to have one size keep separate symbols, so a kernel
+compiled for one batch size serves every other.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Dims:
     def __init__(self, graph: Graph, carries: int = 0):
         self._parent: list[int] = []
         self._value: list[int] = []
-        self._axes: dict[Node, Any] = {}  # of a node with several results, the axes of each
+        self._axes: dict[Node, Any] = {}  # for a multi-result node, the axes of each result
         for x in graph.inputs:
             self._axes[x] = self.fresh(x.aval.shape)
         for node in graph.nodes:
@@ -44,7 +44,7 @@ class Dims:
         self._shapes: dict[Node, tuple[Poly, ...]] = {}
         self._spaces: dict[Node, tuple[Poly, ...]] = {}
         for x in (*graph.inputs, *graph.nodes):
-            if x.regions:  # whose results have sizes whether they are used or not
+            if x.regions:  # unused results have sizes, too
                 for axes in self._axes[x]:
                     self._named(axes)
             elif not x.several:
@@ -55,19 +55,19 @@ class Dims:
         return self._shapes[node]
 
     def space(self, node: Node) -> tuple[Poly, ...]:
-        """The sizes of a value that are not one."""
-        found = self._spaces.get(node)
-        if found is None:
-            found = self._spaces[node] = tuple([d for d in self._shapes[node] if d is not ONE])
-        return found
+        """The sizes of a value that are not one: its iteration space."""
+        results = self._spaces.get(node)
+        if results is None:
+            results = self._spaces[node] = tuple([d for d in self._shapes[node] if d is not ONE])
+        return results
 
     def result_shape(self, node: Node, k: int) -> tuple[Poly, ...]:
-        """The shape of result `k` of a node with several."""
+        """The shape of result `k` of a node with several results."""
         return self._named(self._axes[node][k])
 
     # -- classes ---------------------------------------------------------------------------------
     def fresh(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Axes of their own."""
+        """New axes of these sizes."""
         first = len(self._parent)
         self._parent.extend(range(first, first + len(shape)))
         self._value.extend(shape)
@@ -80,10 +80,10 @@ class Dims:
         return a
 
     def _named(self, axes: tuple[int, ...]) -> tuple[Poly, ...]:
-        found = self._polys.get(axes)
-        if found is None:
-            found = self._polys[axes] = tuple([self._name(a) for a in axes])
-        return found
+        results = self._polys.get(axes)
+        if results is None:
+            results = self._polys[axes] = tuple([self._name(a) for a in axes])
+        return results
 
     def _name(self, axis: int) -> Poly:
         root = self._find(axis)
@@ -98,42 +98,42 @@ class Dims:
         return self._names[root]
 
     def _outer_sizes(self, graph: Graph) -> set[int]:
-        """The small sizes that code gains nothing by: of axes that are outside of a large one wherever they are, that
-        are reduced with a large one if at all, and that no index has to be divided by."""
+        """The small sizes that are not worth a constant: every axis is outside a large one, is reduced only together
+        with a large one, and divides no index."""
         values = (*graph.inputs, *graph.nodes)
         parent, value = self._parent, self._value
-        for a, p in enumerate(parent):  # which comes before `a`, and so is a root by now
+        for a, p in enumerate(parent):  # `p` comes before `a`, and is a root by now
             parent[a] = parent[p]
-        found = {a for a, p in enumerate(parent) if p == a and 1 < value[a] <= SMALL}
-        for x in values if found else ():
+        results = {a for a, p in enumerate(parent) if p == a and 1 < value[a] <= SMALL}
+        for x in values if results else ():
             for axes in self._axes[x] if x.several else [self._axes[x]]:
                 for a in reversed(axes):
                     root = parent[a]
                     if value[root] > SMALL:
                         break
-                    found.discard(root)
+                    results.discard(root)
             match x.form:
                 case Fold():
                     before = self._roots(self._axes[x.operands[0]])
                     reduced = {before[i] for i in dict(x.params)["axes"]}
-                    found -= reduced if max([value[a] for a in reduced], default=0) <= SMALL else set()
+                    results -= reduced if max([value[a] for a in reduced], default=0) <= SMALL else set()
                 case Reshape():
                     before, after = self._roots(self._axes[x.operands[0]]), self._roots(self._axes[x])
-                    found -= ({*before[1:]} - {*after}) | ({*after[1:]} - {*before})
-        return found
+                    results -= ({*before[1:]} - {*after}) | ({*after[1:]} - {*before})
+        return results
 
     def _roots(self, axes: tuple[int, ...]) -> list[int]:
         return [self._find(a) for a in axes]
 
-    # -- what each form of op forces -----------------------------------------------------------------
+    # -- equalities of each op form ------------------------------------------------------------------
     def _infer(self, node: Node) -> Any:
-        found = HANDLERS[type(node.form)].axes(self, node, [self._axes[x] for x in node.operands])
-        if found is not None:
-            return found
+        result = HANDLERS[type(node.form)].axes(self, node, [self._axes[x] for x in node.operands])
+        if result is not None:
+            return result
         return tuple([self.fresh(a.shape) for a in node.aval]) if node.several else self.fresh(node.aval.shape)  # type: ignore[attr-defined]
 
     def join(self, *axes: int) -> int:
-        """Axes that have one size whatever the sizes are, as one of them."""
+        """Unify axes whose sizes are always equal."""
         first = self._find(axes[0])
         for a in axes[1:]:
             a = self._find(a)
@@ -141,7 +141,7 @@ class Dims:
         return axes[0]
 
     def joined(self, groups: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-        """Groups of axes, joined one by one."""
+        """Unify groups of axes elementwise."""
         first = groups[0]
         for group in groups[1:]:
             if group is not first:
@@ -151,5 +151,5 @@ class Dims:
         return first
 
     def new(self, size: int) -> int:
-        """An axis of its own."""
+        """A new axis."""
         return self.fresh((size,))[0]

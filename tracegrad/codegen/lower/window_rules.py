@@ -1,7 +1,7 @@
-"""The code of windows at computed places: reading one is arithmetic on the index, writing one is a kernel over it.
+"""Lower dynamic_slice and dynamic_update_slice: windows at computed offsets.
 
-An array with a window replaced begins as a copy of its base, and the kernel writes the window. Where the base is not
-read afterwards there is no copy (`tracegrad.codegen.plan.in_place`).
+Reading a window is arithmetic on the index. Writing one is a kernel over the window, in an array initialized with a
+copy of its base. The copy is elided if the base is not read afterwards (`tracegrad.codegen.plan.in_place`).
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ __all__ = ["CheckedHandler", "PatchHandler", "WindowHandler"]
 
 
 def _place(lowering: Lowering, node: Node, first: int, index: Index) -> Index:
-    """Where in the array the element `index` of the window is, whose starts are the inputs from `first` on."""
-    found = []
+    """The index in the array of element `index` of the window, whose starts are the inputs from `first` on."""
+    results = []
     for k, (i, step) in enumerate(zip(index, dict(node.params)["step"])):
         begin = _start(lowering, node, first + k)
-        found.append(begin + i * lowering.arguments.integer((node, "step", k), step))
-    return tuple(found)
+        results.append(begin + i * lowering.arguments.integer((node, "step", k), step))
+    return tuple(results)
 
 
 def _start(lowering: Lowering, node: Node, k: int) -> Poly:
     start: Any = node.inputs[k]
     if not is_literal(start):
-        found = str(lowering.element(start, ()))
-        if found[0] == "v":
-            return Poly.symbol(found)
-        start = lowering.arguments.constants[found][1] if found[0] == "c" else found
+        result = str(lowering.element(start, ()))
+        if result[0] == "v":
+            return Poly.symbol(result)
+        start = lowering.arguments.constants[result][1] if result[0] == "c" else result
     return lowering.arguments.integer((node, "start", k), int(start))
 
 
 class CheckedHandler(Handler):
-    """Places are checked once, where they are stored, and not in the loops over windows."""
+    """Rule of checked starts: they are checked once, where they are stored, and not in the loops over windows."""
 
     pointwise = aligned = True
 
@@ -61,7 +61,7 @@ class CheckedHandler(Handler):
 
 
 class WindowHandler(Handler):
-    """Each element is one of the array's."""
+    """Rule of dynamic_slice: each element is an element of the array."""
 
     def called(self, node: Node) -> bool:
         return False
@@ -75,14 +75,14 @@ class WindowHandler(Handler):
         return node.operands[1:]
 
     def repeats(self, node: Node) -> bool:
-        return True  # the starts are
+        return True  # the starts may be out of range
 
     def element(self, lowering: Lowering, node: Node, index: Index) -> Operand:
         return lowering.element(node.operands[0], _place(lowering, node, 1, index))
 
 
 class PatchHandler(Handler):
-    """The kernel runs over the elements that are new."""
+    """Rule of dynamic_update_slice: the kernel runs over the updated elements."""
 
     late = True
     alone = True

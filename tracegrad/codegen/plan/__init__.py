@@ -1,1 +1,1 @@
-"""The plan of a program: its steps, its buffers, and optimizations across kernels."""
+"""Plan a program: its steps, its buffers, and optimizations across kernels."""

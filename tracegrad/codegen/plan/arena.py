@@ -1,4 +1,4 @@
-"""Places for blocks of memory whose lives are known."""
+"""Allocate offsets of buffers in the arena from their live intervals (static memory planning)."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from tracegrad.codegen.target.cache_lines import LINE, PAGE, STEP
 
 __all__ = ["Arena", "room_for"]
 
-MOST_BLOCKS = 400  # beyond, a better placement is not looked for: that takes longer the more there are, squared
+MOST_BLOCKS = 400  # maximum blocks of an improved placement, whose time is quadratic
 
 
 class Arena:
-    """First-fit placement of blocks whose lives are known, and where that leaves gaps, a better one afterwards.
+    """A first-fit allocator of blocks with known live intervals; if it leaves gaps, a better placement follows.
 
-    Blocks of one size, a page or more, lie one behind the other, each `STEP` lines further into a page than the one
-    before. At the same place of a page all of them would share a small part of the cache. And where a kernel writes a
-    few lines ahead of where it reads, in another page, the processor takes what it reads next for what it has just
-    written, and waits.
+    Blocks of one size, a page or more, are consecutive, each `STEP` cache lines further into a page than the one
+    before. At the same offset of a page all of them would share few cache sets. A kernel that stores a few lines ahead
+    of its loads, in another page, would also stall, because the CPU takes the next load for a load of the stored value
+    (4K aliasing).
     """
 
     def __init__(self) -> None:
         self.top = 0
-        self.names: list[Any] = []  # of all blocks, in the order in which they were taken
+        self.names: list[Any] = []  # of all blocks, in allocation order
         self.taken: dict[Any, tuple[int, int]] = {}
-        self._places: list[tuple[int, int]] = []  # those that are taken, in order
-        self._numbers: dict[Any, int] = {}  # of the blocks that are taken
+        self._places: list[tuple[int, int]] = []  # allocated intervals, sorted
+        self._numbers: dict[Any, int] = {}  # of the allocated blocks
         self._lives: list[list[int]] = []  # size, and the first and the last moment, of each block
         self._moment = self._live = self._most = 0
 
@@ -55,24 +55,24 @@ class Arena:
             self._lives[self._numbers.pop(name)][2] = self._moment
 
     def give_all(self, names: Iterable[Any]) -> None:
-        """Give those of these back that are taken, in the order in which they were."""
+        """Free the blocks of these names that are allocated, in the order of their allocation."""
         for name in sorted([x for x in names if x in self.taken], key=self._numbers.__getitem__):
             self.give(name)
 
     def improve(self) -> dict[Any, int]:
-        """The places of all blocks that were taken, by their names, by which the arena is smaller, which it is then;
-        none if none are found.
+        """Replace all blocks if that makes the arena smaller; returns the new offsets by name, empty if there are none.
 
-        No arena is smaller than what lives at one moment. Where this one is larger, the largest blocks get their places
-        first, or those that live longest, each as low as the others allow that live at the same time."""
+        The arena cannot be smaller than the live bytes at one moment. If it is larger, the largest blocks are placed
+        first, or the longest-lived ones, each as low as the blocks alive at the same time allow.
+        """
         if self.top == self._most or len(self._lives) > MOST_BLOCKS:
             return {}
         lives = [(size, first, min(last, self._moment + 1)) for size, first, last in self._lives]
         top, offsets = self.top, list[int]()
         for order in (lambda x: -x[0], lambda x: -x[0] * (x[2] - x[1]), lambda x: x[1] - x[2]):
-            found = _placed(lives, order)
-            if found[0] < top:
-                top, offsets = found
+            result = _placed(lives, order)
+            if result[0] < top:
+                top, offsets = result
             if top == self._most:
                 break
         self.top = top
@@ -80,20 +80,21 @@ class Arena:
 
 
 def room_for(size: int) -> int:
-    """The bytes that a block of this size takes: whole lines, so many that the next block begins where it should."""
+    """The bytes reserved for a block of this size: whole cache lines, so that the next block begins at the right
+    offset."""
     lines = -(-max(size, 1) // LINE)
-    step = PAGE if size >= 16 * PAGE else PAGE // 4  # of small blocks, that would leave too much unused
+    step = PAGE if size >= 16 * PAGE else PAGE // 4  # for small blocks, a page would waste memory
     return LINE * (lines if size < PAGE else lines + (STEP - lines) % (step // LINE))
 
 
 def _placed(lives: Sequence[tuple[int, int, int]], order: Callable[[Any], int]) -> tuple[int, list[int]]:
-    """The size of the arena in which blocks have got their places in this order, and their offsets."""
+    """The size of the arena and the offsets of the blocks, if they are placed in this order."""
     offsets = [0] * len(lives)
     placed: list[tuple[int, int, int, int]] = []  # offset, end, first and last moment, in order
     for number in sorted(range(len(lives)), key=lambda k: order(lives[k])):
         size, first, last = lives[number]
         offset = 0
-        for low, high, a, b in placed:  # as `_first_fit` does, of those that live at the same time
+        for low, high, a, b in placed:  # first fit among the blocks alive at the same time
             if high > offset and a < last and first < b:
                 if offset + size <= low:
                     break
@@ -104,7 +105,7 @@ def _placed(lives: Sequence[tuple[int, int, int]], order: Callable[[Any], int]) 
 
 
 def _first_fit(taken: Iterable[tuple[int, int]], size: int) -> int:
-    """The lowest offset of a gap of this size between intervals that are sorted by where they begin."""
+    """The lowest offset of a gap of this size between intervals sorted by their start."""
     offset = 0
     for begin, end in taken:
         if offset + size <= begin:

@@ -1,8 +1,8 @@
-"""Results in the memory of temporary values that die where they are computed.
+"""Reuse buffers: store a result in the buffer of a temporary whose last use is the same kernel.
 
-A kernel that goes through a temporary value element by element, as the last that reads it, may write a result of the
-same size to the same place: the value is then in the memory of that result from the beginning, be it an output or
-temporary. So a program needs less memory, and what it writes is in the cache.
+The kernel must read the temporary element by element and have a result of the same size. The temporary is then stored
+in the buffer of the result, an output or another temporary, from the beginning. The program needs less memory, and the
+memory it writes is already in the cache.
 """
 
 from __future__ import annotations
@@ -20,50 +20,50 @@ if TYPE_CHECKING:
 __all__ = ["write_over_dying"]
 
 
-def write_over_dying(made: Plan) -> None:
-    """Give results the memory of temporary values that are read for the last time where they are written."""
-    users = {name: found for name, found in made.users().items() if found}
-    first = {name: found[0] for name, found in users.items()}
+def write_over_dying(plan: Plan) -> None:
+    """Store results in the buffers of temporaries whose last use is the same step."""
+    users = {name: result for name, result in plan.users().items() if result}
+    first = {name: result[0] for name, result in users.items()}
     nodes: dict[str, list[Node]] = {name: [] for name in users}
-    for node, name in made.buffers.items():
+    for node, name in plan.buffers.items():
         if name in nodes:
             nodes[name].append(node)
     taken: dict[str, str] = {}
-    for i, step in reversed(list(enumerate(made.steps))):
+    for i, step in reversed(list(enumerate(plan.steps))):
         if not isinstance(step, Launch) or not step.stands_alone:
             continue
         kernel = step.kernel
-        dying = [x for x in kernel.buffers if users[x][-1] == i and first[x] < i and made.memory[x] == "temp"]
-        own = [x for x, (_, use) in kernel.buffers.items() if use == "out" and first[x] == i and _is_own(made, x)]
+        dying = [x for x in kernel.buffers if users[x][-1] == i and first[x] < i and plan.memory[x] == "temp"]
+        own = [x for x, (_, use) in kernel.buffers.items() if use == "out" and first[x] == i and _is_own(plan, x)]
         if not dying or not own:
             continue
         fitting, whole = _Fitting(step), {kernel.iterations}
         for new in own:
             for old in dying:
-                if fitting.may_be_over(old, new) and made.sizes([*nodes[old], *nodes[new]]) == whole:
+                if fitting.may_be_over(old, new) and plan.sizes([*nodes[old], *nodes[new]]) == whole:
                     for k in users[old]:
-                        made.steps[k].rename(old, new)
-                    del made.memory[old]
+                        plan.steps[k].rename(old, new)
+                    del plan.memory[old]
                     taken[old] = new
-                    kernel.body.sort(key=_is_store)  # what is overwritten is read before
+                    kernel.body.sort(key=_is_store)  # load before the overwriting store
                     first[new] = first[old]
                     dying.remove(old)
                     break
-    made.buffers = {node: taken.get(name, name) for node, name in made.buffers.items()}
+    plan.buffers = {node: taken.get(name, name) for node, name in plan.buffers.items()}
 
 
 def _is_store(x: Any) -> bool:
     return isinstance(x, Store)
 
 
-def _is_own(made: Plan, name: str) -> bool:
-    """Whether a buffer has memory that nothing uses before the program writes it."""
-    kind = made.memory[name].partition(" ")[0]
+def _is_own(plan: Plan, name: str) -> bool:
+    """Whether nothing uses the memory of a buffer before the program writes it."""
+    kind = plan.memory[name].partition(" ")[0]
     return kind in ("temp", "output")
 
 
 class _Fitting:
-    """Where a kernel reads and writes its buffers."""
+    """The addresses at which a kernel reads and writes its buffers."""
 
     def __init__(self, step: Launch):
         self.kernel, self.writes, self.begun = step.kernel, step.writes, bool(step.base)
@@ -78,7 +78,7 @@ class _Fitting:
                 self.stored.setdefault(x.buffer, []).append(x.address)
 
     def may_be_over(self, old: str, new: str) -> bool:
-        """Whether the kernel does nothing with `new` but store it, once, and reads `old` at the same index only."""
+        """Whether the kernel only stores `new`, once, and loads `old` at the same index only."""
         stored, buffers = self.stored.get(new, []), self.kernel.buffers
         if self.begun or len(stored) != 1 or new in self.reduced or old in self.writes:
             return False

@@ -1,8 +1,8 @@
-"""Outputs in the memory of inputs that the caller gives away.
+"""Alias outputs with donated inputs (input buffer donation).
 
-An output of the same shape and dtype as such an input may have its memory, if the old value is dead when the new one is
-written: the conditions are those of carries that a region updates (`tracegrad.codegen.plan.in_place`). And nothing that
-can fail may come after that: a call that a program leaves is computed again, from what the inputs were.
+An output of the same shape and dtype as a donated input may reuse its memory, if the old value is dead when the new one
+is written. Carries that a region updates have the same conditions (`tracegrad.codegen.plan.in_place`). In addition,
+nothing that can fail may follow, because a failed call is computed again from the original inputs.
 """
 
 from __future__ import annotations
@@ -22,38 +22,39 @@ if TYPE_CHECKING:
 __all__ = ["donate", "fails_late", "step_of_check"]
 
 
-def donate(made: Plan, inputs: Collection[int]) -> None:
-    """Give outputs the memory of these inputs, where that is safe; `made.donors` says which.
+def donate(plan: Plan, inputs: Collection[int]) -> None:
+    """Alias outputs with these inputs, if that is safe; `made.donors` records the aliases.
 
-    Kernels over a few elements are parts of others' machine code, and their memory is not worth it."""
+    Kernels over a few elements are parts of others' machine code, and their memory is not worth it.
+    """
     for j in inputs:
-        x = made.graph.inputs[j]
+        x = plan.graph.inputs[j]
         large = max(x.aval.shape, default=0) > SMALL
-        for k, output in enumerate(made.graph.outputs):
-            old, new = made.buffers[x], made.buffers[output]
-            fits = output.aval == x.aval and large and k not in made.donors and made.memory[new] == f"output {k}"
-            if fits and is_safe(made, old, new):
-                overwrite(made, old, new)
-                made.donors[k] = j
+        for k, output in enumerate(plan.graph.outputs):
+            old, new = plan.buffers[x], plan.buffers[output]
+            fits = output.aval == x.aval and large and k not in plan.donors and plan.memory[new] == f"output {k}"
+            if fits and is_safe(plan, old, new):
+                overwrite(plan, old, new)
+                plan.donors[k] = j
                 break
 
 
-def fails_late(made: Plan, checked: bool) -> bool:
-    """Whether something that can fail comes after an input that is given away has been overwritten, or with that."""
-    given = {made.buffers[made.graph.inputs[j]] for j in made.donors.values()}
-    written = [i for i, step in enumerate(made.steps) if not given.isdisjoint(step.writes)]
+def fails_late(plan: Plan, checked: bool) -> bool:
+    """Whether a step that can fail runs together with or after the first step that overwrites a donated input."""
+    operands = {plan.buffers[plan.graph.inputs[j]] for j in plan.donors.values()}
+    written = [i for i, step in enumerate(plan.steps) if not operands.isdisjoint(step.writes)]
     if not written:
         return False
-    # The kernel that finds what is checked may be one piece of machine code with the loop behind it, or of its band.
-    first = min([band.first for band in made.bands if written[0] in band.steps], default=written[0])
-    before = first - isinstance(made.steps[first], Nested)
-    return any(map(_can_fail, made.steps[written[0] :])) or (checked and step_of_check(made) >= before)
+    # The kernel of the check may be in one compilation unit with the loop after it, or in its band.
+    first = min([band.first for band in plan.bands if written[0] in band.steps], default=written[0])
+    before = first - isinstance(plan.steps[first], Nested)
+    return any(map(_can_fail, plan.steps[written[0] :])) or (checked and step_of_check(plan) >= before)
 
 
-def step_of_check(made: Plan) -> int:
-    """The number of the last step that writes the boolean without which the program has failed, its last output."""
-    name = made.buffers[made.graph.outputs[-1]]
-    return max([i for i, step in enumerate(made.steps) if name in step.writes], default=-1)
+def step_of_check(plan: Plan) -> int:
+    """The number of the last step that writes the program's check, its last output."""
+    name = plan.buffers[plan.graph.outputs[-1]]
+    return max([i for i, step in enumerate(plan.steps) if name in step.writes], default=-1)
 
 
 def _can_fail(step: Any) -> bool:

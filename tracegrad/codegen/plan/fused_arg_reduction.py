@@ -1,8 +1,8 @@
-"""The place of an extremum, found in the pass that finds the extremum.
+"""Fuse argmin and argmax with the min or max reduction of the same rows.
 
-`argmax` is made of two kernels: one reduces rows to their extrema, and one looks in each row for the first element that
-is equal, or nan (`early_exit.py`). Where nothing else reads the extrema, one kernel does both, `reduce first_maximum`.
-Rows of few vectors, or across memory, and short elements stay with two: there one pass is not quicker.
+`argmax` is lowered to two kernels: one reduces rows to their extrema, and one searches each row for the first element
+that is equal, or nan (`early_exit.py`). If nothing else reads the extrema, one kernel does both, `reduce
+first_maximum`. Rows of few vectors, strided rows, and short elements keep two kernels, because one pass is not faster.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 
 __all__ = ["find_in_one_pass"]
 
-WIDE = 4  # bytes of an element, which are enough to number those of a row
-SHORTEST = 256  # bytes of a row: the vectors of a turn, wherever they are longest
+WIDE = 4  # minimum bytes of an element: lanes hold an index of the row
+SHORTEST = 256  # bytes of a row: the widest vectors of an iteration
 LONGEST = 1 << 31  # elements of a row
 _FIRST_OF = {what: name for name, what in FIRST.items()}
 
 
-def find_in_one_pass(made: Plan) -> None:
-    """Let one kernel find extrema and their places, where a plan has two for that."""
-    for step in [x for x in made.steps if isinstance(x, Launch)]:
-        extremum = _extremum(step, made.arguments.sizes)
-        if extremum is None or made.memory[extremum.buffer] != "temp":
+def find_in_one_pass(plan: Plan) -> None:
+    """Fuse each kernel that reduces rows to extrema with the kernel that searches for their indices."""
+    for step in [x for x in plan.steps if isinstance(x, Launch)]:
+        extremum = _extremum(step, plan.arguments.sizes)
+        if extremum is None or plan.memory[extremum.buffer] != "temp":
             continue
-        others = [x for x in made.steps if extremum.buffer in x.buffers and x is not step]
-        if len(others) == 1 and (kernel := _joined(made, step.kernel, extremum, others[0])) is not None:
+        others = [x for x in plan.steps if extremum.buffer in x.buffers and x is not step]
+        if len(others) == 1 and (kernel := _joined(plan, step.kernel, extremum, others[0])) is not None:
             others[0].kernel = kernel  # type: ignore[union-attr]
-            leave_out(made, step, extremum.buffer)
+            leave_out(plan, step, extremum.buffer)
 
 
 def _extremum(step: Launch, sizes: dict[str, int]) -> Reduce | None:
-    """What a kernel reduces each of its rows to, if these are such that it is worth it, and it does nothing else."""
+    """The row reduction of a kernel, if it is the kernel's only result and the fusion is profitable."""
     kernel = step.kernel
     last, inner = kernel.body[-1] if kernel.body else None, len(kernel.loops) - 1
     if not isinstance(last, Reduce) or last.combiner not in _FIRST_OF or inner < 1 or kernel.chunked == inner:
@@ -54,27 +54,29 @@ def _extremum(step: Launch, sizes: dict[str, int]) -> Reduce | None:
     return last if along and min(bytes_of) >= WIDE and SHORTEST // bytes_of[0] <= size < LONGEST else None
 
 
-def _joined(made: Plan, kernel: Kernel, extremum: Reduce, search: Any) -> Kernel | None:
-    """What finds at once the places that `search` looks for, if these are the first of the extrema."""
+def _joined(plan: Plan, kernel: Kernel, extremum: Reduce, search: Any) -> Kernel | None:
+    """The fused kernel, if `search` finds the first index of each extremum; else None."""
     if not isinstance(search, Launch) or search.kernel.loops != kernel.loops or search.kernel.chunked != kernel.chunked:
         return None
     *elements, _ = kernel.body
-    *rest, found = search.kernel.body
+    *rest, result = search.kernel.body
     var, extent = kernel.loops[-1]
-    if rest[: len(elements)] != elements or not isinstance(found, Reduce) or found.combiner != "minimum":
+    if rest[: len(elements)] != elements or not isinstance(result, Reduce) or result.combiner != "minimum":
         return None
-    looks = first_of(search.kernel, found.value, dependent(rest, var))
+    looks = first_of(search.kernel, result.value, dependent(rest, var))
     if looks is None or looks.all or looks.place != Poly.symbol(var) or not _is_for(looks, extremum, rest):
         return None
-    if _value(made, looks.missing) < extent.evaluate(made.arguments.sizes) - 1:
+    if _value(plan, looks.missing) < extent.evaluate(plan.arguments.sizes) - 1:
         return None
-    first = Reduce(found.buffer, found.address, _FIRST_OF[extremum.combiner], extremum.value, found.over, found.size)
+    first = Reduce(
+        result.buffer, result.address, _FIRST_OF[extremum.combiner], extremum.value, result.over, result.size
+    )
     buffers = {name: x for name, x in search.kernel.buffers.items() if name != extremum.buffer}
     return Kernel(buffers, kernel.loops, [*elements, first], kernel.cost + 1, kernel.chunked)
 
 
 def _is_for(looks: Search, extremum: Reduce, body: list[Any]) -> bool:
-    """Whether what a kernel looks for are elements that are equal to extrema, or the first nan."""
+    """Whether a search looks for elements equal to the extrema, or the first nan."""
     loads = [x for x in body if isinstance(x, Load)]
     read = [x.out for x in loads if (x.buffer, x.address) == (extremum.buffer, extremum.address)]
     pair: tuple[Operand, ...] | None = looks.alike
@@ -84,6 +86,6 @@ def _is_for(looks: Search, extremum: Reduce, body: list[Any]) -> bool:
     return pair is not None and len(read) == 1 and {*pair} == {extremum.value, read[0]}
 
 
-def _value(made: Plan, x: Operand | None) -> int:
+def _value(plan: Plan, x: Operand | None) -> int:
     assert x is not None
-    return int(made.arguments.constants[x.name][1] if x.name else x.value)
+    return int(plan.arguments.constants[x.name][1] if x.name else x.value)

@@ -1,11 +1,11 @@
-"""Products that are added to something: BLAS adds them where it stands, and no kernel goes over it once more.
+"""Accumulate a matrix product into an existing array in BLAS (GEMM with beta = 1) instead of in a kernel.
 
 A kernel that stores `old + product`, or `old - product`, loads both at the address where it stores. If it does nothing
-else with the two, BLAS may add to the memory of `old`, if that is the memory of the result (a carry that is updated in
-place) or may become it: `old` is a temporary value that nothing reads afterwards.
+else with the two, BLAS may add to the memory of `old`. That memory must be the memory of the result (a carry updated in
+place), or `old` must be a temporary that nothing reads afterwards.
 
-A kernel that goes on with such a sum, as with `x @ w + h @ u` in `tanh(x @ w + h @ u + b)`, loads it instead, where the
-old value is one that nothing else reads from then on.
+A kernel that uses the sum further, as `tanh(x @ w + h @ u + b)` uses `x @ w + h @ u`, loads the sum instead. The old
+value must have no other use from then on.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ if TYPE_CHECKING:
 __all__ = ["add_products"]
 
 
-def add_products(made: Plan) -> None:
-    """Have BLAS add the products of `made` that it may."""
-    adders = _adders(made)
-    using = _using(made) if adders else {}
+def add_products(plan: Plan) -> None:
+    """Let BLAS accumulate the products of a plan, where that is legal."""
+    adders = _adders(plan)
+    using = _using(plan) if adders else {}
     for adder in adders:
         for sums in (_stored_sums, _inner_sums):
-            while any(_Addition(made, using, adder, *found).made() for found in sums(adder.kernel.body)):
+            while any(_Addition(plan, using, adder, *result).made() for result in sums(adder.kernel.body)):
                 pass
 
 
-def _using(made: Plan) -> dict[str, list[Any]]:
+def _using(plan: Plan) -> dict[str, list[Any]]:
     """The steps that read or write each buffer."""
-    found: dict[str, list[Any]] = {name: [] for name in made.memory}
-    for step in made.steps:
+    table: dict[str, list[Any]] = {name: [] for name in plan.memory}
+    for step in plan.steps:
         for name in dict.fromkeys(step.buffers):
-            found[name].append(step)
-    return found
+            table[name].append(step)
+    return table
 
 
-def _adders(made: Plan) -> list[Launch]:
-    """The kernels that read a product."""
-    products = {step.out for step in made.steps if isinstance(step, Matmul)}
+def _adders(plan: Plan) -> list[Launch]:
+    """The kernels that load a product."""
+    products = {step.out for step in plan.steps if isinstance(step, Matmul)}
     if not products:
         return []
-    kernels = [step for step in made.steps if isinstance(step, Launch) and not step.base and not step.serial]
+    kernels = [step for step in plan.steps if isinstance(step, Launch) and not step.base and not step.serial]
     return [step for step in kernels if step.kernel.loops and not products.isdisjoint(step.kernel.buffers)]
 
 
 _SUMS = ("add", "sub")
-_Sum = tuple[Compute, Load, Load, Store | None]  # a sum, what is there before, what is added, where the sum is stored
+_Sum = tuple[Compute, Load, Load, Store | None]  # sum, old value, product, store of the sum
 
 
 def _stored_sums(body: list[Any]) -> Iterator[_Sum]:
-    """The sums of two values that are loaded where the sum is stored."""
+    """The sums of two loaded values whose loads and store share one address."""
     stores = {x.value.name: x for x in body if type(x) is Store}
     for total, old, product, _ in _inner_sums(body):
         stored = stores.get(total.out.name)
@@ -65,7 +65,7 @@ def _stored_sums(body: list[Any]) -> Iterator[_Sum]:
 
 
 def _inner_sums(body: list[Any]) -> Iterator[_Sum]:
-    """The sums of two values that are loaded from one address, either of which may be there before."""
+    """The sums of two values loaded from one address, either of which may be the product."""
     loads = {x.out.name: x for x in body if type(x) is Load}
     for total in [x for x in body if type(x) is Compute and x.op in _SUMS]:
         old, new = [loads.get(x.name) for x in total.args]
@@ -76,8 +76,8 @@ def _inner_sums(body: list[Any]) -> Iterator[_Sum]:
 
 
 class _Addition:
-    """The addition of `product` to `old` by the kernel `adder`, which stores the sum, or goes on with it; `using` has
-    the steps that read or write each buffer, in any order."""
+    """The addition of `product` to `old` by the kernel `adder`, which stores or uses the sum. `using` has the steps
+    that read or write each buffer, in any order."""
 
     def __init__(
         self, plan: Plan, using: dict[str, list[Any]], adder: Launch, total: Compute, old: Load, product: Load,
@@ -88,7 +88,7 @@ class _Addition:
         self.old, self.product, self.result = old.buffer, product.buffer, (stored or old).buffer
 
     def made(self) -> bool:
-        """Have BLAS do it, if that is right."""
+        """Let BLAS accumulate the product if that is legal; returns whether it does."""
         steps = self.plan.steps
         makers = [x for x in self.using[self.product] if x is not self.adder]
         maker = makers[0] if len(makers) == 1 else None
@@ -108,8 +108,7 @@ class _Addition:
         return True
 
     def _only_added(self) -> bool:
-        """Whether the kernel reads and writes the buffers for this sum only, and needs it for nothing but storing it,
-        if it does that."""
+        """Whether the kernel uses the buffers for this sum only, and uses a stored sum for nothing else."""
         body = self.adder.kernel.body
         own: tuple[Any, ...] = (*self.loads, self.stored)
         values = [x.out for x in self.loads] + [self.total.out] * (self.stored is not None)
@@ -118,13 +117,13 @@ class _Addition:
         return all(x in own for x in accesses(body) if x.buffer in buffers) and len(reads) == len(values)
 
     def _of_one_size(self) -> bool:
-        """Whether the buffers are as large as each other; and if the sum is not read any more, as the kernel has
-        iterations: it may read a part."""
+        """Whether the buffers are equally large, and, for a stored sum, have as many elements as the kernel has
+        iterations."""
         sizes = self.plan.elements((self.old, self.product, self.result))
         return sizes == {self.adder.kernel.iterations} if self.stored is not None else len(sizes) == 1
 
     def _may_be_in_place(self) -> bool:
-        """Whether the result may have the memory of the old value."""
+        """Whether the result may reuse the memory of the old value."""
         if self.stored is not None and self.old == self.result:
             return True
         steps = self.plan.steps
@@ -134,7 +133,7 @@ class _Addition:
         return dead and (self.stored is None or not any(self.result in x.buffers for x in steps[using[0] : at]))
 
     def _add(self, maker: Matmul, first: int, last: int) -> None:
-        made, kernel, (old, product) = self.plan, self.adder.kernel, self.loads
+        result, kernel, (old, product) = self.plan, self.adder.kernel, self.loads
         if self.stored is None:
             kernel.body[:] = [Load(x.out, self.old, old.address) if x is self.total else x for x in kernel.body]
         gone = (self.total, self.stored, old, product)
@@ -142,11 +141,11 @@ class _Addition:
         kernel.body[:] = [x for x in kernel.body if x not in gone]
         kernel.buffers = {name: use for name, use in kernel.buffers.items() if name not in buffers}
         if not kernel.body:
-            at = made.steps.index(self.adder)
-            del made.steps[at], made.schedule.steps[at]
-        made.move(first, last)
+            at = result.steps.index(self.adder)
+            del result.steps[at], result.schedule.steps[at]
+        result.move(first, last)
         maker.out, maker.adds = self.result, 1 if self.total.op == "add" else -1
         using = self.using
         steps = {x: None for name in {self.old, self.product, self.result} for x in using.pop(name)}
-        rename(made, dict.fromkeys({self.old, self.product} - {self.result}, self.result), steps)
+        rename(result, dict.fromkeys({self.old, self.product} - {self.result}, self.result), steps)
         using[self.result] = [x for x in steps if self.result in x.buffers]

@@ -1,8 +1,8 @@
-"""Scatters of one element into each row of zeros, for kernels that go through the rows.
+"""Inline a one-hot scatter (one element per row of zeros) into the kernels that read its rows.
 
-The cotangent of `z[np.arange(n), labels]` is all zeros but for one element of each row. Kernels that read such an array
-row by row ask in each row where that is: so there is no array that is written and read again, and no step that writes
-it between kernels that could go through the rows together.
+The cotangent of `z[np.arange(n), labels]` is zero except for one element of each row. A kernel that reads the array row
+by row computes the index of that element instead. The array is then neither written nor read, and no scatter step
+separates kernels that could share their rows.
 """
 
 from __future__ import annotations
@@ -31,85 +31,86 @@ if TYPE_CHECKING:
 
 __all__ = ["ask_in_rows", "leave_out"]
 
-MOST_READERS = 2  # kernels that ask, instead of reading an array
+MOST_READERS = 2  # maximum kernels that compute the rows
 
 
-def ask_in_rows(made: Plan) -> None:
-    """Leave out the scatters of a plan whose results kernels can do without."""
-    for scatter in [step for step in made.steps if isinstance(step, Launch)]:
-        placed = _placed(made, scatter)
+def ask_in_rows(plan: Plan) -> None:
+    """Remove the scatters whose readers can compute the one-hot rows themselves."""
+    for scatter in [step for step in plan.steps if isinstance(step, Launch)]:
+        placed = _placed(plan, scatter)
         if placed is None:
             continue
-        readers = [step for step in made.steps if placed.target in step.buffers and step is not scatter]
+        readers = [step for step in plan.steps if placed.target in step.buffers and step is not scatter]
         loops = [placed.loops_of(step) for step in readers]
-        if 0 < len(readers) <= MOST_READERS and None not in loops and _unchanged(made, scatter, readers):
+        if 0 < len(readers) <= MOST_READERS and None not in loops and _unchanged(plan, scatter, readers):
             for step, variables in zip(readers, loops):
                 placed.ask(step.kernel, variables)  # type: ignore[union-attr, arg-type]
-            leave_out(made, scatter, placed.target)
+            leave_out(plan, scatter, placed.target)
 
 
-def _placed(made: Plan, step: Launch) -> _Placed | None:
-    """The scatter that a kernel is, if it puts one element into each row of a temporary array, and nothing else."""
+def _placed(plan: Plan, step: Launch) -> _Placed | None:
+    """The one-hot scatter of a kernel, if it only stores one element into each row of a temporary; else None."""
     *before, last = step.kernel.body or [None]
     if not isinstance(last, Reduce) or last.combiner != "scatter" or last.size == ZERO:
         return None
-    if made.memory[last.buffer] != "temp" or not all(isinstance(x, Load | Index | Compute | Check) for x in before):
+    if plan.memory[last.buffer] != "temp" or not all(isinstance(x, Load | Index | Compute | Check) for x in before):
         return None
     computed = {x.out.name for x in before}
     for check in [x for x in before if isinstance(x, Check)]:
         begin = last.address - Poly.symbol(check.out.name)
-        if begin.symbols.isdisjoint(computed) and check.size.evaluate(made.arguments.sizes):
+        if begin.symbols.isdisjoint(computed) and check.size.evaluate(plan.arguments.sizes):
             return _Placed(step.kernel, last, check, begin)
     return None
 
 
-def _unchanged(made: Plan, scatter: Launch, readers: list[Any]) -> bool:
-    """Whether what the scatter reads is still there when its result is read."""
+def _unchanged(plan: Plan, scatter: Launch, readers: list[Any]) -> bool:
+    """Whether the operands of the scatter are unchanged when its result is read."""
     reads = set(scatter.buffers) - scatter.writes
-    first, last = made.steps.index(scatter), max(made.steps.index(x) for x in readers)
-    return all(reads.isdisjoint(step.writes) for step in made.steps[first : last + 1])
+    first, last = plan.steps.index(scatter), max(plan.steps.index(x) for x in readers)
+    return all(reads.isdisjoint(step.writes) for step in plan.steps[first : last + 1])
 
 
-def leave_out(made: Plan, step: Launch, target: str) -> None:
-    """Leave a step out of a plan, and its result."""
-    at = made.steps.index(step)
-    planned = made.schedule.steps[at]
-    for other in made.schedule.steps:
+def leave_out(plan: Plan, step: Launch, target: str) -> None:
+    """Remove a step and its result from a plan."""
+    at = plan.steps.index(step)
+    planned = plan.schedule.steps[at]
+    for other in plan.schedule.steps:
         if planned in other.deps:
             other.deps = other.deps - {planned} | planned.deps
-    del made.steps[at], made.schedule.steps[at], made.memory[target]
-    for node in [x for x, name in made.buffers.items() if name == target]:
-        del made.buffers[node]
+    del plan.steps[at], plan.schedule.steps[at], plan.memory[target]
+    for node in [x for x, name in plan.buffers.items() if name == target]:
+        del plan.buffers[node]
 
 
 class _Placed:
-    """A kernel that puts an element into each row: `check` says into which column, `begin` where the row begins."""
+    """A one-hot scatter: `check` is the column of the element, `begin` the address of the row."""
 
     def __init__(self, kernel: Kernel, last: Reduce, check: Check, begin: Poly):
         self.kernel, self.last, self.check, self.begin = kernel, last, check, begin
         self.target = last.buffer
 
     def loops_of(self, step: Any) -> dict[str, Poly] | None:
-        """The loops of a kernel that reads the array row by row, by the loops of the scatter; "" is that of columns."""
+        """Map the loops of the scatter to the loops of a kernel that reads the array row by row; "" is the loop of
+        columns. None if it does not."""
         if not isinstance(step, Launch) or step.serial or step.base:
             return None
         loads = [x for x in accesses(step.kernel.body) if x.buffer == self.target]
         if not loads or not all(x in step.kernel.body and isinstance(x, Load) for x in loads):
             return None
         address = loads[0].address
-        found: dict[str, Poly] = {}
+        table: dict[str, Poly] = {}
         for loop in [*self.kernel.loops, Loop("", self.check.size)]:
             step_of = self.begin.coefficient(loop.var) if loop.var else ONE
             alike = [x.var for x in step.kernel.loops if x.extent == loop.extent]
             own = [var for var in alike if address.coefficient(var) == step_of and step_of != ZERO]
             if len(own) != 1:
                 return None
-            found[loop.var] = Poly.symbol(own[0])
-        same = address == self.begin.substitute(found) + found[""]
-        return found if same and all(x.address == address for x in loads) else None
+            table[loop.var] = Poly.symbol(own[0])
+        same = address == self.begin.substitute(table) + table[""]
+        return table if same and all(x.address == address for x in loads) else None
 
     def ask(self, kernel: Kernel, variables: dict[str, Poly]) -> None:
-        """Have a kernel ask where the element is, instead of reading the array."""
+        """Let a kernel compute the position of the element, instead of loading the array."""
         body: list[Any] = []
         for x in kernel.body:
             if isinstance(x, Load) and x.buffer == self.target:
@@ -124,7 +125,7 @@ class _Placed:
         kernel.cost += 1
 
     def _asked(self, out: Operand, variables: dict[str, Poly], number: int) -> list[Any]:
-        """What gives the element, or zero; its own values are numbered from `number` on."""
+        """The instructions that compute the element, or zero; their values are numbered from `number` on."""
         *before, _ = self.kernel.body
         names = {x.out.name: f"v{number + k}" for k, x in enumerate(before)}
         places = variables | {old: Poly.symbol(new) for old, new in names.items()}
@@ -136,7 +137,7 @@ class _Placed:
 
 
 def _numbers(body: list[Any]) -> int:
-    """The number behind those of all values."""
+    """The first unused value number."""
     return max([int(x.out.name[1:]) for x in flattened(body) if hasattr(x, "out")], default=-1) + 1
 
 

@@ -1,12 +1,11 @@
-"""Kernels that do something else in each part of a loop: one kernel for each part.
+"""Split a kernel whose guards select a part of a loop into one kernel per part (index-set splitting).
 
-An element of a concatenation is one of the first operand, or of the second, and so on: a guard for each, which every
-element asks. Where all guards of a kernel say no more than in which part of its loops it is (concatenations, stacks,
-rolls), there is a kernel for each part instead, without guards, which runs as fast as a copy. Where a part begins, and
-how long it is, are run-time values; so parts that do the same are one piece of machine code.
+An element of a concatenation belongs to one operand, so it has a guard per operand. If all guards of a kernel only
+select the part (concatenate, stack, roll), one kernel per part replaces it, without guards and as fast as a copy. The
+start and the length of a part are run-time values, so equal parts share one compilation unit.
 
-A kernel that also sums what it stores, as by columns the cotangent of the gates of a recurrent cell, is split if that
-is dear, and one more reads it again for the sums.
+A kernel may also reduce its stored values, as the column sums of the gate cotangents of a recurrent cell. It is split
+if its body is expensive, and one more kernel reads the stored values again for the sums.
 """
 
 from __future__ import annotations
@@ -45,21 +44,21 @@ if TYPE_CHECKING:
 
 __all__ = ["split", "split_kernels"]
 
-MOST = 16  # parts of a kernel
+MOST = 16  # maximum parts of a kernel
 _APART = frozenset([Load, Store, Compute, Index, Guard])
-HEAVY = 24  # the cost of an element from which on guards within rows cost less than what they guard
+HEAVY = 24  # minimum cost of an element at which its guards are negligible
 
-Part = tuple[int, int]  # the first iteration of a loop, and the one behind the last
+Part = tuple[int, int]  # the range [begin, end) of a loop
 
 
-def split_kernels(made: Plan) -> None:
-    """Put kernels for the parts in the place of those that can be split."""
-    for i, step in reversed(list(enumerate(made.steps))):
+def split_kernels(plan: Plan) -> None:
+    """Replace each kernel that can be split by the kernels of its parts."""
+    for i, step in reversed(list(enumerate(plan.steps))):
         if isinstance(step, Launch) and step.stands_alone and not step.base:
-            parts = [part for x in _apart(step.kernel) for part in split(x, made.arguments)]
+            parts = [part for x in _apart(step.kernel) for part in split(x, plan.arguments)]
             if parts != [step.kernel]:
-                made.steps[i : i + 1] = [_launch(x, step) for x in parts]
-                made.schedule.steps[i : i + 1] = [made.schedule.steps[i]] * len(parts)
+                plan.steps[i : i + 1] = [_launch(x, step) for x in parts]
+                plan.schedule.steps[i : i + 1] = [plan.schedule.steps[i]] * len(parts)
 
 
 def _launch(part: Kernel, whole: Launch) -> Launch:
@@ -68,7 +67,7 @@ def _launch(part: Kernel, whole: Launch) -> Launch:
 
 
 def _apart(kernel: Kernel) -> list[Kernel]:
-    """A kernel for each store, where all together have too many guards and none has a value that another one needs."""
+    """One kernel per store, if the kernel has too many guards and no store depends on another."""
     stores = [x for x in kernel.body if isinstance(x, Store)]
     kinds = [type(x) for x in kernel.body]
     if kinds.count(Guard) <= MOST or len(stores) < 2 or not _APART.issuperset(kinds):
@@ -76,20 +75,20 @@ def _apart(kernel: Kernel) -> list[Kernel]:
     bodies = [_needed([x for x in kernel.body if x is store or not isinstance(x, Store)]) for store in stores]
     if sum(map(len, bodies)) != len(kernel.body):
         return [kernel]
-    found = []
+    results = []
     for body in bodies:
         accessed = {x.buffer for x in flattened(body) if isinstance(x, Load | Store)}
         buffers = {b: use for b, use in kernel.buffers.items() if b in accessed}
-        found.append(Kernel(buffers, kernel.loops, body, _cost(flattened(body)), kernel.chunked))
-    return found
+        results.append(Kernel(buffers, kernel.loops, body, _cost(flattened(body)), kernel.chunked))
+    return results
 
 
 def split(kernel: Kernel, arguments: Arguments) -> list[Kernel]:
-    """The kernels for the parts, and for the sums of what they store; `kernel` alone if it stays whole."""
+    """Split a kernel into its parts, and the sums of its stores; `kernel` alone if it cannot be split."""
     if kernel.cost >= HEAVY and (both := _without_sums(kernel)) is not None:
         stores, sums = both
-        found = split(stores, arguments)
-        return [kernel] if found == [stores] else [*found, sums]
+        result = split(stores, arguments)
+        return [kernel] if result == [stores] else [*result, sums]
     body = flattened(kernel.body)
     guards = [x for x in body if isinstance(x, Guard)]
     if not 0 < len(guards) <= MOST:
@@ -102,7 +101,7 @@ def split(kernel: Kernel, arguments: Arguments) -> list[Kernel]:
     columns = _is_of_columns(kernel, cuts)
     if not columns and _cuts_rows(kernel, cuts):
         return [kernel]
-    # A frame of one number is one guard: it is written around the part inside, row by row.
+    # Padding with one constant is a single guard: it is split into interior and boundary, row by row.
     most = MOST if len(guards) > 1 and _only_moves(kernel) else len(guards) + 1
     if not 1 < math.prod(len(x) - 1 for x in cuts.values()) <= most:
         return [kernel]
@@ -115,7 +114,7 @@ def split(kernel: Kernel, arguments: Arguments) -> list[Kernel]:
 
 
 def _without_sums(kernel: Kernel) -> tuple[Kernel, Kernel] | None:
-    """What a kernel stores, and its reductions of what it stores; None if it reduces nothing, or something else."""
+    """Separate the stores of a kernel from its sums of stored values; None if it has other reductions, or none."""
     sums = [x for x in kernel.body if isinstance(x, Reduce)]
     stored = {x.value.name: x for x in kernel.body if isinstance(x, Store) and x.value.name}
     if not sums or any(x.scatters or x.value.name not in stored for x in sums):
@@ -134,31 +133,31 @@ def _without_sums(kernel: Kernel) -> tuple[Kernel, Kernel] | None:
 
 
 class _Unclear(Exception):
-    """An address depends on which part it is, or parts have loops of their own."""
+    """An address depends on the part, or parts have different loops."""
 
 
 def _is_woven(kernel: Kernel) -> bool:
-    """Whether vectors store what lies in pairs: nobody would know that places are neighbours if they were run-time
-    values, and vectors answer guards by masks."""
+    """Whether vectors store interleaved pairs: run-time addresses would hide that they are adjacent, and vectors
+    resolve guards by masks."""
     return vectors_of(kernel) is not None and bool(Woven(kernel.body, kernel.loops[-1].var).stores)
 
 
 def _cuts(kernel: Kernel, guards: Sequence[Guard], sizes: dict[str, int]) -> dict[str, list[int]] | None:
-    """For each loop where its parts begin, and where the last ends; None if a guard asks for something else."""
+    """For each loop the bounds of its parts; None if a guard tests something else."""
     extents = {x.var: x.extent.evaluate(sizes) for x in kernel.loops}
-    found = {var: {0, n} for var, n in extents.items()}
+    table = {var: {0, n} for var, n in extents.items()}
     for low, value, high, step in (r for x in guards for r in x.ranges):
         var, rest = _linear(value, extents)
         if step != 1 or not var or not all(p.symbols <= sizes.keys() for p in (low, high, rest)):
             return None
         for end in (low - rest, high - rest):
-            found[var].add(min(max(end.evaluate(sizes), 0), extents[var]))
-    return {var: sorted(ends) for var, ends in found.items()}
+            table[var].add(min(max(end.evaluate(sizes), 0), extents[var]))
+    return {var: sorted(ends) for var, ends in table.items()}
 
 
 def _cuts_rows(kernel: Kernel, cuts: dict[str, list[int]]) -> bool:
-    """Whether parts would be pieces of rows that are too short, or computed too quickly, to go through all rows again
-    for each. What is only moved is read and written once all the same."""
+    """Whether the parts would be row pieces that are too short, or too cheap for another pass over all rows. A kernel
+    that only moves data reads and writes each element once in any case."""
     *outer, inner = (len(cuts[loop.var]) > 2 for loop in kernel.loops)
     few = kernel.loops[-1].extent.value is not None
     again = kernel.cost < HEAVY and not _only_moves(kernel)
@@ -170,8 +169,7 @@ def _only_moves(kernel: Kernel) -> bool:
 
 
 def _is_of_columns(kernel: Kernel, cuts: dict[str, list[int]]) -> bool:
-    """Whether each element of short rows is moved from another place, or of pairs something else, and nothing else is
-    cut."""
+    """Whether only the innermost, short loop is split: each element or pair of a row is moved separately."""
     if len(kernel.loops) < 2:
         return False
     *outer, inner = kernel.loops
@@ -182,8 +180,8 @@ def _is_of_columns(kernel: Kernel, cuts: dict[str, list[int]]) -> bool:
 
 
 def _side_by_side(kernels: list[Kernel]) -> Kernel:
-    """One kernel that does what all these do, which have the same loops: what several do, once, and at the end what
-    they write, for it may be read by others."""
+    """Merge kernels with the same loops: common instructions once, and the stores last, because other kernels may load
+    the same buffers."""
     first = kernels[0]
     if any([x.loops, x.chunked] != [first.loops, first.chunked] for x in kernels):
         raise _Unclear
@@ -200,10 +198,10 @@ def _cost(body: list[Any]) -> int:
 
 
 def _once(body: list[Any]) -> list[Any]:
-    """The instructions, each once, stores last."""
+    """Remove duplicate instructions; stores come last."""
     known: dict[Any, Operand] = {}
     same: dict[str, Operand] = {}
-    found, stores = [], []
+    result, stores = [], []
     for x in body:
         x = _moved(_given(x, same), {name: Poly.symbol(y.name) for name, y in same.items()})
         if isinstance(x, Store):
@@ -211,21 +209,21 @@ def _once(body: list[Any]) -> list[Any]:
             continue
         first = known.setdefault(replace(x, out=Operand("", x.out.dtype)), x.out)
         if first is x.out:
-            found.append(x)
+            result.append(x)
         else:
             same[x.out.name] = first
-    return found + stores
+    return result + stores
 
 
 def _linear(value: Poly, variables: Any) -> tuple[str, Poly]:
-    """The variable and the rest of a sum of these; "" for anything else."""
+    """Decompose a value into one of the variables and the rest; "" if it is not such a sum."""
     (var, *others) = sorted(value.symbols & set(variables)) or [""]
     rest = value - Poly.symbol(var) if var else value
     return ("", rest) if others or var in rest.symbols else (var, rest)
 
 
 class _Part:
-    """Writes the kernel for one part: iterations `box` of each loop."""
+    """Builder of the kernel for one part: iterations `box` of each loop."""
 
     def __init__(
         self, whole: Kernel, cuts: dict[str, list[int]], box: dict[str, Part], arguments: Arguments, columns: bool
@@ -246,7 +244,7 @@ class _Part:
         return arrange(Kernel(buffers, loops, _numbered(body), _cost(body)))
 
     def _placed(self, x: Any) -> Any:
-        """An instruction whose address has one run-time value for all that does not change from element to element."""
+        """Replace the loop-invariant part of an instruction's address by one run-time value."""
         match x:
             case Load():
                 return replace(x, address=self._parted(x.address, plain=True))
@@ -257,7 +255,7 @@ class _Part:
         return x
 
     def _parted(self, p: Poly, plain: bool = False) -> Poly:
-        """`p` with one run-time value; without it if that is 0 and the text may be `plain`. Of columns it is known."""
+        """`p` with one run-time offset, or none if it is 0 and the text may be `plain`. Column offsets are kept."""
         if self.columns:
             return p
         fixed = {m: c for m, c in p.terms.items() if self.arguments.sizes.keys() >= set(m)}
@@ -266,7 +264,7 @@ class _Part:
         return changing if plain and not begin else changing + self.arguments.part(begin)
 
     def _loop(self, loop: Loop) -> list[Loop]:
-        """The loop over this part, or none if that is one iteration of a few."""
+        """The loop over this part; no loop for a single iteration of a small loop."""
         if len(self.cuts[loop.var]) == 2:
             return [loop]
         low, high = self.box[loop.var]
@@ -276,18 +274,18 @@ class _Part:
         return [Loop(loop.var, self.arguments.part(high - low))]
 
     def _resolved(self, body: list[Any]) -> list[Any]:
-        """The instructions without guards: `values` has what each guard gives."""
-        found = []
+        """The instructions without guards: `values` has the value of each guard."""
+        results = []
         for x in body:
             x = _given(x, self.values)
             if not isinstance(x, Guard):
-                found.append(x)
+                results.append(x)
             elif all(map(self._holds, x.ranges)):
-                found += self._resolved(x.body)
+                results += self._resolved(x.body)
                 self.values[x.out.name] = self.values.get(x.result.name, x.result)
             else:
                 self.values[x.out.name] = x.fill
-        return found
+        return results
 
     def _holds(self, r: tuple[Poly, Poly, Poly, Poly]) -> bool:
         low, value, high, _ = r
@@ -297,7 +295,7 @@ class _Part:
 
 
 def _given(x: Any, values: dict[str, Operand]) -> Any:
-    """An instruction that uses the values that guards give."""
+    """An instruction with the values of guards substituted."""
 
     def now(operand: Operand) -> Operand:
         return values.get(operand.name, operand)
@@ -322,14 +320,14 @@ def _moved(x: Any, values: dict[str, Poly]) -> Any:
 
 
 def _needed(body: list[Any]) -> list[Any]:
-    """What is stored or checked, and what that is computed from."""
+    """The stores and checks, and the instructions they depend on (dead code elimination)."""
     needed: set[str] = set()
-    found = []
+    results = []
     for x in reversed(body):
         if isinstance(x, Store | Check) or x.out.name in needed:
             needed |= {o.name for o in operands([x])}.union(*(p.symbols for p in polynomials([x])))
-            found.append(x)
-    return found[::-1]
+            results.append(x)
+    return results[::-1]
 
 
 def _numbered(body: list[Any], start: int = 0) -> list[Any]:
@@ -337,5 +335,5 @@ def _numbered(body: list[Any], start: int = 0) -> list[Any]:
     named = [x.out for x in body if not isinstance(x, Store | Reduce)]
     values = {out.name: out._replace(name=f"v{k}") for k, out in enumerate(named, start)}
     places = {name: Poly.symbol(out.name) for name, out in values.items()}
-    found = [_moved(_given(x, values), places) for x in body]
-    return [x if isinstance(x, Store | Reduce) else replace(x, out=values[x.out.name]) for x in found]
+    results = [_moved(_given(x, values), places) for x in body]
+    return [x if isinstance(x, Store | Reduce) else replace(x, out=values[x.out.name]) for x in results]

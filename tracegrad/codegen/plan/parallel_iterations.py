@@ -1,7 +1,7 @@
-"""Loops whose turns threads share: turns that carry nothing, or only counters, whose values are known beforehand.
+"""Run scan iterations in parallel when the only loop-carried values are induction variables (DOALL).
 
-Each thread runs some of the turns, and writes the rows of these; so bits do not depend on who ran which. A thread takes
-memory for temporary values that no other one is using: see `tracegrad.codegen.program.region_function`.
+Each thread runs some iterations and writes their rows, so bits do not depend on the number of threads. A thread takes
+temporary memory that no other thread uses: see `tracegrad.codegen.program.region_function`.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from tracegrad.utils.lazy_dataclass import record
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.planner import Plan
 
-__all__ = ["PARALLEL_COST", "Turns", "turns_of", "turns_of_share"]
+__all__ = ["PARALLEL_COST", "Iterations", "iterations_of", "iterations_of_share"]
 
-PARALLEL_COST = 200_000  # below this a loop, or a kernel, runs in the calling thread: some 50 microseconds
-SHARE_COST = 131_072  # of the turns that a thread runs at a time: some 30 microseconds
+PARALLEL_COST = 200_000  # minimum cost units of a loop, or a kernel, that uses threads
+SHARE_COST = 131_072  # cost units of the iterations that a thread runs at a time
 MOST_SHARES = 64
-ROOM = 2**26  # bytes of temporary values, for all threads
+ROOM = 2**26  # maximum bytes of temporaries, for all threads
 
 
 @record(frozen=True)
-class Turns:
-    """That threads may share the turns of a body: what each carry grows by, and whether the body is worth it wherever
-    it stands, for its arrays have sizes that are not known to be small."""
+class Iterations:
+    """A parallel loop body: the increment of each carry, and whether its arrays have symbolic sizes, so that threads
+    pay anywhere."""
 
     counters: dict[int, int]
     wide: bool
@@ -38,28 +38,28 @@ class Turns:
         return f" ({', '.join(notes)})" if notes else ""
 
 
-def turns_of(body: Plan) -> Turns | None:
-    """How threads share the turns of this body of a loop, or None."""
+def iterations_of(body: Plan) -> Iterations | None:
+    """The parallelization of a loop body, or None if its iterations depend on each other."""
     graph = body.graph
     growths = {k: _growth(graph.inputs[k], graph.outputs[k]) for k in range(body.carries)}
     counters = {k: n for k, n in growths.items() if n is not None}
-    # A call of NumPy would wait for the lock that is held by the thread that waits for all turns.
+    # A call of NumPy would wait for the GIL, held by the thread that waits for all iterations.
     calls = any(name.rpartition("/")[2] == "callback" for name in body.values)
-    return None if calls or len(counters) < len(growths) else Turns(counters, _is_wide(body))
+    return None if calls or len(counters) < len(growths) else Iterations(counters, _is_wide(body))
 
 
 def _growth(before: Node, after: Node) -> int | None:
-    """The whole number by which a carry grows in each turn, if it does."""
+    """The integer by which a carry grows in each iteration, or None (induction variable)."""
     if after.op is not add or before not in after.inputs or before.aval.shape or before.aval.dtype != "int64":
         return None
     steps = [x for x in after.inputs if type(x) is int]
     return steps[0] if steps else None
 
 
-def _is_wide(made: Plan) -> bool:
-    """Whether a step of a plan, or of its regions, is over arrays whose sizes are not known to be small."""
+def _is_wide(plan: Plan) -> bool:
+    """Whether a step of a plan, or of its regions, has arrays of symbolic sizes."""
     sizes: list[Poly] = []
-    for step in made.steps:
+    for step in plan.steps:
         if isinstance(step, Launch):
             sizes += [loop.extent for loop in step.kernel.loops]
         elif isinstance(step, Matmul):
@@ -69,10 +69,11 @@ def _is_wide(made: Plan) -> bool:
     return any(size.value is None for size in sizes)
 
 
-def turns_of_share(length: int, cost: int, room: int) -> int:
-    """How many of `length` turns of this cost a thread runs at a time; `room` is the memory for one, in bytes.
+def iterations_of_share(length: int, cost: int, room: int) -> int:
+    """The number of `length` iterations of this cost that a thread runs at a time; `room` is the memory of one share,
+    in bytes.
 
-    >>> turns_of_share(1000, 100, 0), turns_of_share(1000, 1000, 0), turns_of_share(1000, 10**6, 0)
+    >>> iterations_of_share(1000, 100, 0), iterations_of_share(1000, 1000, 0), iterations_of_share(1000, 10**6, 0)
     (1000, 131, 16)
     """
     if length * cost < PARALLEL_COST:

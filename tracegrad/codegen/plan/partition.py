@@ -1,7 +1,7 @@
-"""How kernels are cut into chunks, of which threads take one after the other.
+"""Partition the chunked loop of a kernel into chunks for the thread pool (grain size).
 
-The cut depends on the sizes alone, so bits do not depend on the number of threads. A chunk is some iterations of one
-loop of the kernel: of the outermost, or of the innermost where all reduce over the outermost and rows are long.
+The partition depends on the sizes alone, so bits do not depend on the number of threads. A chunk is some iterations of
+one loop: the outermost, or the innermost if all results reduce over the outermost and rows are long.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 __all__ = ["chunked_loop", "cut"]
 
-CHUNK_COST = 131072  # cost units of one chunk: some 30 microseconds
-MOST_CHUNKS = 64  # of a kernel that reduces across chunks
-MOST_PARTIAL = 16  # where what it reduces is long
-LEAST_ELEMENTS = 4096  # of a chunk: with pieces of some lines, threads write what others fetch ahead
-FEW_ROWS = 512  # beside fewer, the partial results of all chunks would be more than a tenth of what is read
-LONGEST_ROW = 1 << 15  # elements of which there may be a partial result for each chunk
-LONG_ROW = 4096  # elements of which a chunk may have a part
-RUN = 1 << 14  # bytes of that part, if it leaves four of them: of shorter runs nothing is fetched ahead
-TOGETHER = 8  # rows that come from memory together, and share what they read
+CHUNK_COST = 131072  # cost units of one chunk
+MOST_CHUNKS = 64  # maximum chunks of a kernel that reduces across chunks
+MOST_PARTIAL = 16  # the same, if the partial results are long
+LEAST_ELEMENTS = 4096  # minimum elements of a chunk: in smaller ones, prefetches hit lines of other threads
+FEW_ROWS = 512  # minimum rows of a reduction across chunks: with fewer, partial results are too large in comparison
+LONGEST_ROW = 1 << 15  # maximum elements of a partial result per chunk
+LONG_ROW = 4096  # minimum elements of a row that is partitioned
+RUN = 1 << 14  # minimum bytes of a part of a row, if there are four: shorter runs are not prefetched
+TOGETHER = 8  # rows of one thread that share loads
 
 
 def chunked_loop(kernel: Kernel, sizes: dict[str, int]) -> int:
-    """The number of the loop to cut: the outermost, unless all reduce over it, none over a long innermost one, and what
-    each chunk would leave of that is much beside what it reads; or unless it has fewer rows than tiles of several
-    threads."""
+    """The number of the loop to partition. It is the outermost loop by default. It is the innermost if all results
+    reduce over the outermost, none over a long innermost, and partial results are large compared with the loads; or if
+    there are fewer rows than tiles for several threads."""
     last = len(kernel.loops) - 1
     reductions = [x for x in kernel.body if isinstance(x, Reduce)]
     if last < 1 or is_serial(kernel):
@@ -53,25 +53,25 @@ def chunked_loop(kernel: Kernel, sizes: dict[str, int]) -> int:
     return last if columns >= LONG_ROW and (rows < FEW_ROWS or columns > LONGEST_ROW) else 0
 
 
-def cut(made: Plan) -> None:
-    """Cut every kernel into chunks; start the accumulators that chunks share."""
-    sizes = made.arguments.sizes
-    for i, step in enumerate(made.steps):
+def cut(plan: Plan) -> None:
+    """Partition every kernel into chunks, and initialize the accumulators that chunks share."""
+    sizes = plan.arguments.sizes
+    for i, step in enumerate(plan.steps):
         if isinstance(step, Matmul):
-            made.cost += 2 * math.prod(p.evaluate(sizes) for p in step.sizes) // 16
+            plan.cost += 2 * math.prod(p.evaluate(sizes) for p in step.sizes) // 16
         elif isinstance(step, Nested):
-            made.cost += step.cost()
+            plan.cost += step.cost()
         elif isinstance(step, Call) and (is_native(step.node) or is_ordering(step.node)):
-            made.cost += 8 * sum([x.aval.size for x in step.node.operands])
+            plan.cost += 8 * sum([x.aval.size for x in step.node.operands])
         elif isinstance(step, Launch):
-            made.cost += _cut_kernel(step, sizes)
-            made.fills[i] = step.fills
-    for band in made.bands:
-        _cut_band(made, band)
+            plan.cost += _cut_kernel(step, sizes)
+            plan.fills[i] = step.fills
+    for band in plan.bands:
+        _cut_band(plan, band)
 
 
 def _cut_kernel(step: Launch, sizes: dict[str, int]) -> int:
-    """Cut a kernel into chunks; what it costs."""
+    """Partition a kernel into chunks; returns its cost."""
     kernel = step.kernel
     extents = [loop.extent.evaluate(sizes) for loop in kernel.loops] or [1]
     rows = extents.pop(kernel.chunked)
@@ -94,7 +94,7 @@ def _cut_kernel(step: Launch, sizes: dict[str, int]) -> int:
 
 
 def _together(kernel: Kernel) -> int:
-    """How many rows are best done by one thread."""
+    """The number of rows that one thread should run together."""
     if Reduce in map(type, kernel.body):
         return TOGETHER
     tiles = tiles_of(kernel)
@@ -102,21 +102,21 @@ def _together(kernel: Kernel) -> int:
 
 
 def _rows_of_chunk(elements: int, cost: int) -> int:
-    """How many rows of so many elements, and of this cost, a chunk has."""
+    """The number of rows of a chunk, given the elements and the cost of a row."""
     enough = -(-LEAST_ELEMENTS // max(elements, 1))
     return max(CHUNK_COST // cost, min(enough, 16 * CHUNK_COST // cost), 1)
 
 
 def _fewest_rows(rows: int, steps: list[Launch], sizes: dict[str, int]) -> int:
-    """How many of the rows a chunk has at least, where each leaves partial results."""
+    """The minimum rows of a chunk that leaves partial results."""
     longest = max([sum(size.evaluate(sizes) for size in step.partials.values()) for step in steps])
     return -(-rows // (MOST_CHUNKS if longest < 64 else MOST_PARTIAL))
 
 
-def _cut_band(made: Plan, band: Band) -> None:
-    """Cut the rows of a band into chunks of some strips, which are the same for all of its steps."""
-    sizes = made.arguments.sizes
-    steps = [step for i in band.steps if isinstance(step := made.steps[i], Launch)]
+def _cut_band(plan: Plan, band: Band) -> None:
+    """Partition the rows of a band into chunks of some strips, the same for all of its steps."""
+    sizes = plan.arguments.sizes
+    steps = [step for i in band.steps if isinstance(step := plan.steps[i], Launch)]
     counts = [math.prod(x.extent.evaluate(sizes) for x in step.kernel.loops) for step in steps]
     cost = sum([n * max(step.kernel.cost, 1) for n, step in zip(counts, steps)])
     rows = _rows_of_chunk(max(counts) // band.rows, -(-cost // band.rows))

@@ -1,8 +1,8 @@
-"""The plan of a program: everything about a scheduled graph that its code, and one call of it, needs.
+"""Plan a program: everything that the code of a scheduled graph, and one call of it, needs.
 
-The plan splits what depends on the shapes from what does not. `text()` shows everything the machine code is made from;
-sizes, offsets, constants and the chunking of loops are *values*, int64 words that the program reads at run time. Two
-graphs with one text share one piece of machine code.
+The plan separates shape-dependent values from the rest. `text()` shows everything that determines the machine code.
+Sizes, offsets, constants and the chunking of loops are *values*, int64 words that the program reads at run time. Two
+graphs with one text share their machine code.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tracegrad.codegen.kernels.loop_order import arrange, is_serial
 from tracegrad.codegen.loopir.kernel import Compute, Kernel, Reduce, Store, accesses, flattened
 from tracegrad.codegen.loopir.polynomial import ONE, Poly
 from tracegrad.codegen.loopir.steps import Call, Launch, Matmul, number_calls
-from tracegrad.codegen.lower import kernel_cache as alike
+from tracegrad.codegen.lower import kernel_cache
 from tracegrad.codegen.lower.form_rules import handler, same_block
 from tracegrad.codegen.lower.lower import Arguments, Lowering
 from tracegrad.codegen.lower.materialize import Storage
@@ -72,18 +72,18 @@ class Plan:
     memory: dict[str, str] = field(default_factory=dict)  # buffer -> "input 0", "output 1", "temp", "stack 24", "check"
     fills: dict[int, list[tuple[str, str, str, Poly]]] = field(default_factory=dict)
     values: dict[str, int] = field(default_factory=dict)
-    check: int = -1  # where in the arena the boolean is without which the program has failed: the last output; or -1
-    carries: int = 0  # of a region: how many of its first inputs its first outputs become
-    strips: Strips | None = None  # of the body of a loop: how to run it strip by strip
-    waves: Waves | None = None  # and how to run it in waves
+    check: int = -1  # the arena offset of the check (the last output; the program fails if false); or -1
+    carries: int = 0  # of a region: the number of its carries, which are first
+    strips: Strips | None = None  # strip-mining of a loop body
+    waves: Waves | None = None  # wavefront tiling of a loop body
     bands: list[Band] = field(default_factory=list)  # steps that run together, strip by strip
-    donors: dict[int, int] = field(default_factory=dict)  # outputs that are in the memory of inputs, and these
-    in_place: set[int] = field(default_factory=set)  # carries of a region that it writes where it reads them
+    donors: dict[int, int] = field(default_factory=dict)  # output -> the donated input whose memory it reuses
+    in_place: set[int] = field(default_factory=set)  # carries of a region that are updated in place
     arena_bytes: int = 0
     cost: int = 0
 
     def text(self) -> str:
-        """All that the machine code depends on."""
+        """The text on which the machine code depends."""
         lines = [f"{name}: {where}" for name, where in self.memory.items()]
         lines += ["in strips"] if self.strips else ["in waves"] if self.waves else []
         lines += [f"in place: {', '.join(map(str, sorted(self.in_place)))}"] if self.in_place else []
@@ -94,89 +94,89 @@ class Plan:
         return "\n".join(lines)
 
     def users(self) -> dict[str, list[int]]:
-        """The places of the steps that read or write each buffer."""
-        found: dict[str, list[int]] = {name: [] for name in self.memory}
+        """The positions of the steps that read or write each buffer."""
+        table: dict[str, list[int]] = {name: [] for name in self.memory}
         for i, step in enumerate(self.steps):
             for name in dict.fromkeys(step.buffers):
-                found[name].append(i)
-        return found
+                table[name].append(i)
+        return table
 
     def elements(self, names: Collection[str]) -> set[Poly]:
-        """The numbers of elements that these buffers have."""
+        """The numbers of elements of these buffers."""
         return self.sizes([node for node, name in self.buffers.items() if name in names])
 
     def sizes(self, nodes: Iterable[Node]) -> set[Poly]:
-        """The numbers of elements that these values have."""
+        """The numbers of elements of these values."""
         return {math.prod(self.schedule.dims.shape(node), start=ONE) for node in nodes}
 
     def move(self, first: int, last: int) -> None:
-        """Run a step as the `last` instead of as the `first`."""
+        """Move a step from position `first` to `last`."""
         for steps in (self.steps, self.schedule.steps):
             steps.insert(last, steps.pop(first))  # type: ignore[arg-type]
 
     def reorder(self, order: Sequence[int]) -> None:
-        """Run the steps in the order in which their places stand here."""
+        """Reorder the steps by their positions in `order`."""
         self.steps[:] = [self.steps[i] for i in order]
         self.schedule.steps[:] = [self.schedule.steps[i] for i in order]
         number_calls(self.steps)
 
 
 def plan(graph: Graph, checked: bool = False, donated: Collection[int] = ()) -> Plan:
-    """Schedule `graph`, lower every step, place the buffers and fix the run-time values; `checked` says that the last
-    output is no result: the program fails where it is False. Inputs that are `donated` may be overwritten."""
-    made = _Planner(donated).plan(graph)
-    if donated and fails_late(made, checked):
-        made = _Planner().plan(graph)
+    """Plan `graph`: schedule it, lower every step, allocate the buffers and compute the run-time values. If `checked`,
+    the last output is a check: the program fails if it is False. Inputs that are `donated` may be overwritten."""
+    result = _Planner(donated).plan(graph)
+    if donated and fails_late(result, checked):
+        result = _Planner().plan(graph)
     if checked:
-        made.memory[made.buffers[made.graph.outputs[-1]]] = "check"
-        made.check, made.arena_bytes = made.arena_bytes, made.arena_bytes + 64
-    return made
+        result.memory[result.buffers[result.graph.outputs[-1]]] = "check"
+        result.check, result.arena_bytes = result.arena_bytes, result.arena_bytes + 64
+    return result
 
 
 class _Planner:
-    """Plans a graph and its regions; equal regions have one plan."""
+    """Planner of a graph and its regions; equal regions share one plan."""
 
     def __init__(self, donated: Collection[int] = ()) -> None:
         self._regions: dict[tuple[Graph, int], Plan] = {}
         self._donated = donated
 
     def plan(self, graph: Graph, carries: int = -1) -> Plan:
-        """The plan of `graph`; of a region if `carries`, the number of inputs that it carries to outputs, is given."""
+        """Plan a graph, or a region with this number of `carries`, inputs that outputs replace."""
         nested = carries >= 0
         graph = with_own_outputs(graph)
         dims = Dims(graph, max(carries, 0))
         also: dict[Node, str] = {}
         while True:
-            made = _attempt(graph, dims, also, self)
-            made.carries = max(carries, 0)
-            dear = _recomputed(made) or read_too_late(made)
+            result = _attempt(graph, dims, also, self)
+            result.carries = max(carries, 0)
+            dear = _recomputed(result) or read_too_late(result)
             if not dear:
                 break
             also |= dear
-        _forget_unread(made)
-        find_in_one_pass(made)
-        stop_early(made.steps, made.arguments.sizes)
-        write_in_place(made)
+        _forget_unread(result)
+        find_in_one_pass(result)
+        stop_early(result.steps, result.arguments.sizes)
+        write_in_place(result)
         if nested:
-            update_in_place(made, dims)
+            update_in_place(result, dims)
         else:
-            donate(made, self._donated)
-        add_products(made)
+            donate(result, self._donated)
+        add_products(result)
         if nested:
-            if strips_of(made) is not None or waves_of(made) is None:  # which are of whole rows
-                split_kernels(made)
-            _to_stack(made, dims)
-            made.strips = strips_of(made)
-            made.waves = None if made.strips else waves_of(made)
+            if strips_of(result) is not None or waves_of(result) is None:  # waves need whole rows
+                split_kernels(result)
+            _to_stack(result, dims)
+            result.strips = strips_of(result)
+            result.waves = None if result.strips else waves_of(result)
         else:
-            scatter_in_place(made)
-            ask_in_rows(made)
-            split_kernels(made)
-            write_over_dying(made)
-            made.bands = bands_of(made)
-        cut(made)
-        _place(made, nested)
-        return made
+            scatter_in_place(result)
+            ask_in_rows(result)
+            split_kernels(result)
+            write_over_dying(result)
+            result.bands = bands_of(result)
+        cut(result)
+        _place(result, nested)
+        return result
 
     def region(self, graph: Graph, carries: int) -> Plan:
         """The plan of a region."""
@@ -186,7 +186,7 @@ class _Planner:
 
 
 def with_own_outputs(graph: Graph) -> Graph:
-    """The graph with a copy for every output that is an input or an earlier output: results never share memory."""
+    """Copy every output that is an input or an earlier output, because results never share memory."""
     taken = set(graph.inputs)
     nodes, outputs = list(graph.nodes), []
     for i, x in enumerate(graph.outputs):
@@ -200,185 +200,187 @@ def with_own_outputs(graph: Graph) -> Graph:
 
 def _attempt(graph: Graph, dims: Dims, also: dict[Node, str], planner: _Planner) -> Plan:
     storage = Storage(graph, also)
-    found = schedule(graph, storage, dims)
-    while shared := shared_by_steps(found):
+    result = schedule(graph, storage, dims)
+    while shared := shared_by_steps(result):
         also |= shared
         storage = Storage(graph, also, storage)
-        found = schedule(graph, storage, dims)
-    made = Plan(graph, found, Arguments(dims.values))
-    _name_buffers(made, storage)
-    for step in made.schedule.steps:
-        made.steps.append(_lowered(made, step, storage, dims, planner))
-    return made
+        result = schedule(graph, storage, dims)
+    output = Plan(graph, result, Arguments(dims.values))
+    _name_buffers(output, storage)
+    for step in output.schedule.steps:
+        output.steps.append(_lowered(output, step, storage, dims, planner))
+    return output
 
 
-def _forget_unread(made: Plan) -> None:
-    """Leave out what is stored for other kernels, but is only used in the one that computes it."""
+def _forget_unread(result: Plan) -> None:
+    """Remove the stores of temporaries that are only used in the kernel that computes them (dead store elimination)."""
     unread: dict[str, int] = {}
-    for name, users in made.users().items():
-        step = made.steps[users[0]] if len(users) == 1 and made.memory[name] == "temp" else None
+    for name, users in result.users().items():
+        step = result.steps[users[0]] if len(users) == 1 and result.memory[name] == "temp" else None
         if not isinstance(step, Launch) or step.base:
             continue
         if all(isinstance(x, Store) for x in accesses(step.kernel.body) if x.buffer == name):
             unread[name] = users[0]
     for name, i in unread.items():
-        step, planned = made.steps[i], made.schedule.steps[i]
+        step, planned = result.steps[i], result.schedule.steps[i]
         assert isinstance(step, Launch)
         kernel = step.kernel
         kernel.body[:] = [x for x in kernel.body if not (isinstance(x, Store) and x.buffer == name)]
-        del kernel.buffers[name], made.memory[name]
+        del kernel.buffers[name], result.memory[name]
         kernel.cost -= 1
-        gone = [x for x, buffer in made.buffers.items() if buffer == name]
+        gone = [x for x, buffer in result.buffers.items() if buffer == name]
         planned.roots = step.roots = [x for x in planned.roots if x not in gone]
         for x in gone:
-            del made.buffers[x]
+            del result.buffers[x]
 
 
-def _name_buffers(made: Plan, storage: Storage) -> None:
-    graph = made.graph
+def _name_buffers(result: Plan, storage: Storage) -> None:
+    graph = result.graph
     for i, x in enumerate(graph.inputs):
-        made.buffers[x], made.memory[f"b{i}"] = f"b{i}", f"input {i}"
+        result.buffers[x], result.memory[f"b{i}"] = f"b{i}", f"input {i}"
     owners = {
         storage.root_of.get(x, x): i for i, x in reversed(list(enumerate(graph.outputs))) if x not in storage.inputs
     }
     for node in graph.nodes:
         if node in storage.reason and node not in storage.root_of:
-            name = f"b{len(made.memory)}"
-            made.buffers[node] = name
-            made.memory[name] = f"output {owners[node]}" if node in owners else "temp"
+            name = f"b{len(result.memory)}"
+            result.buffers[node] = name
+            result.memory[name] = f"output {owners[node]}" if node in owners else "temp"
     for alias, base in storage.root_of.items():
-        made.buffers[alias] = made.buffers[base]
+        result.buffers[alias] = result.buffers[base]
 
 
 def _lowered(
-    made: Plan, step: Step, storage: Storage, dims: Dims, planner: _Planner
+    result: Plan, step: Step, storage: Storage, dims: Dims, planner: _Planner
 ) -> Launch | Matmul | Call | Nested:
     if step.kind == "matmul":
-        return _matmul(made, step.roots[0], storage, dims)
+        return _matmul(result, step.roots[0], storage, dims)
     if step.kind == "call":
-        number = sum(isinstance(s, Call) for s in made.steps)
-        node, outs = _outs(made, step.roots)
-        return Call(number, node, outs, tuple(_block_of(made, x) for x in node.operands))
+        number = sum(isinstance(s, Call) for s in result.steps)
+        node, outs = _outs(result, step.roots)
+        return Call(number, node, outs, tuple(_block_of(result, x) for x in node.operands))
     if step.kind == "nested":
-        node, outs = _outs(made, step.roots)
+        node, outs = _outs(result, step.roots)
         operands = list(node.operands)
-        return nested_step(Places(operands, [_block_of(made, x) for x in operands], outs, dims, node, planner.region))
-    kernel, serial = _kernel(made, step.roots, storage, dims)
+        return nested_step(Places(operands, [_block_of(result, x) for x in operands], outs, dims, node, planner.region))
+    kernel, serial = _kernel(result, step.roots, storage, dims)
     partials = {
         x.buffer: x.size for x in kernel.body
         if type(x) is Reduce and not x.scatters and kernel.across_chunks in x.over
     }  # fmt: skip
     launch = Launch(kernel, step.roots, serial, partials)
     if (base := handler(step.roots[0]).begins(step.roots[0])) is not None:
-        launch.base, launch.bytes = _block_of(made, base), bytes_of(dims.shape(base), base.aval)
+        launch.base, launch.bytes = _block_of(result, base), bytes_of(dims.shape(base), base.aval)
     return launch
 
 
-def _kernel(made: Plan, roots: list[Node], storage: Storage, dims: Dims) -> tuple[Kernel, bool]:
+def _kernel(result: Plan, roots: list[Node], storage: Storage, dims: Dims) -> tuple[Kernel, bool]:
     """The kernel that stores `roots`, and whether it is serial."""
-    arguments, counts = made.arguments, made.schedule.counts
+    arguments, counts = result.arguments, result.schedule.counts
     arguments.asked.clear()
-    pattern = alike.Pattern(roots, storage, dims, made.buffers)
-    found = alike.known(pattern, arguments, counts)
-    if found is None:
-        lowering = Lowering(storage, dims, made.buffers, arguments, counts)
+    pattern = kernel_cache.Pattern(roots, storage, dims, result.buffers)
+    results = kernel_cache.known(pattern, arguments, counts)
+    if results is None:
+        lowering = Lowering(storage, dims, result.buffers, arguments, counts)
         kernel = arrange(lowering.step(roots))
         kernel.chunked = chunked_loop(kernel, arguments.sizes)
-        found = kernel, bool(kernel.loops) and is_serial(kernel)
-        alike.note(pattern, lowering, found[1])
-    return found
+        results = kernel, bool(kernel.loops) and is_serial(kernel)
+        kernel_cache.note(pattern, lowering, results[1])
+    return results
 
 
-def _outs(made: Plan, roots: list[Node]) -> tuple[Node, tuple[str, ...]]:
-    """The node that `roots` are the results of, and their buffers; "" for a result that nothing uses."""
+def _outs(result: Plan, roots: list[Node]) -> tuple[Node, tuple[str, ...]]:
+    """The node with the results `roots`, and their buffers; "" for an unused result."""
     if roots[0].picks is None:
-        return roots[0], (made.buffers[roots[0]],)
+        return roots[0], (result.buffers[roots[0]],)
     node = roots[0].operands[0]
-    named = {root.picks: made.buffers[root] for root in roots}
+    named = {root.picks: result.buffers[root] for root in roots}
     return node, tuple([named.get(i, "") for i in range(len(node.aval))])  # type: ignore[arg-type]
 
 
-def _block_of(made: Plan, node: Node) -> str:
-    while node not in made.buffers:
+def _block_of(result: Plan, node: Node) -> str:
+    while node not in result.buffers:
         assert same_block(node), node.name
         node = node.inputs[0]
-    return made.buffers[node]
+    return result.buffers[node]
 
 
-def _matmul(made: Plan, node: Node, storage: Storage, dims: Dims) -> Matmul:
+def _matmul(result: Plan, node: Node, storage: Storage, dims: Dims) -> Matmul:
     factors = factors_of(storage, node)
-    layout, flipped = layout_of(node, factors, storage.turned.get(node), dims)
-    x, y = [(_block_of(made, view.block), view.flipped) for view in factors]
+    layout, flipped = layout_of(node, factors, storage.transposed.get(node), dims)
+    x, y = [(_block_of(result, view.block), view.flipped) for view in factors]
     *lead, m, n = dims.shape(node)
     k = dims.shape(node.inputs[0])[-1]
     if flipped:  # (x y)' = y' x'
         x, y, m, n = (y[0], not y[1]), (x[0], not x[1]), n, m
     dtype = "f64" if node.aval.dtype == np.float64 else "f32"
     sizes = (math.prod(lead, start=ONE), m, n, k)
-    return Matmul(dtype, made.buffers[node], x, y, sizes, layout[:3], layout.within, node)
+    return Matmul(dtype, result.buffers[node], x, y, sizes, layout[:3], layout.within, node)
 
 
-def _recomputed(made: Plan) -> dict[Node, str]:
-    """Values that kernels compute at several indices and that are too dear for that."""
-    return dear_values(made.schedule, made.schedule.counts)
+def _recomputed(result: Plan) -> dict[Node, str]:
+    """The values that kernels compute at several indices and that are too expensive for that."""
+    return dear_values(result.schedule, result.schedule.counts)
 
 
-# -- what depends on the sizes -------------------------------------------------------------------------
-def _to_stack(made: Plan, dims: Dims) -> None:
-    """Keep the small temporaries of a region on the stack, where LLVM makes registers of them."""
-    for node, name in made.buffers.items():
-        if made.memory[name] == "temp" and on_stack(dims.shape(node), node.aval):
-            made.memory[name] = f"stack {node.aval.nbytes}"
+# -- run-time values -----------------------------------------------------------------------------------
+def _to_stack(result: Plan, dims: Dims) -> None:
+    """Put the small temporaries of a region on the stack, where LLVM promotes them to registers."""
+    for node, name in result.buffers.items():
+        if result.memory[name] == "temp" and on_stack(dims.shape(node), node.aval):
+            result.memory[name] = f"stack {node.aval.nbytes}"
 
 
-def _place(made: Plan, nested: bool) -> None:
-    """Offsets in the arena for temporaries and partial results; buffers whose lives do not overlap share memory."""
+def _place(result: Plan, nested: bool) -> None:
+    """Allocate temporaries and partial results in the arena; buffers with disjoint live intervals share memory."""
     arena = Arena()
-    values = _offsets(made, arena)
+    values = _offsets(result, arena)
     values |= arena.improve()
-    for band in made.bands:
-        place_locals(made, band)
-    made.arena_bytes = arena.top
-    constants = {name: _bits(dtype, value) for name, (dtype, value) in made.arguments.constants.items()}
-    made.values = {**made.arguments.sizes, **constants, **values}
-    made.values |= {name: 0 for i, step in enumerate(made.steps) for name in functions_of(step, made.fills.get(i, ()))}
-    if nested and any(isinstance(step, Call) for step in made.steps):
-        made.values["calls"] = 0  # the number of its first call among those of the program
-    _add_words_of_regions(made)
+    for band in result.bands:
+        place_locals(result, band)
+    result.arena_bytes = arena.top
+    constants = {name: _bits(dtype, value) for name, (dtype, value) in result.arguments.constants.items()}
+    result.values = {**result.arguments.sizes, **constants, **values}
+    result.values |= {
+        name: 0 for i, step in enumerate(result.steps) for name in functions_of(step, result.fills.get(i, ()))
+    }
+    if nested and any(isinstance(step, Call) for step in result.steps):
+        result.values["calls"] = 0  # the number of its first call among those of the program
+    _add_words_of_regions(result)
 
 
-def _offsets(made: Plan, arena: Arena) -> dict[str, int]:
-    """Where temporaries and partial results lie, as the arena places them, and how steps are cut; what the arena has is
-    called as the value is that says where."""
-    needed = {name: n.aval.nbytes for n, name in made.buffers.items() if made.memory[name] == "temp"}
-    ends = {i: band.last for band in made.bands for i in band.steps}  # a band ends for all of its steps at once
-    temps = [[n for n in step.buffers if n in needed] for step in made.steps]
+def _offsets(result: Plan, arena: Arena) -> dict[str, int]:
+    """The arena offsets of temporaries and partial results, and the partition of steps, by the names of the run-time
+    values."""
+    needed = {name: n.aval.nbytes for n, name in result.buffers.items() if result.memory[name] == "temp"}
+    ends = {i: band.last for band in result.bands for i in band.steps}  # all steps of a band end together
+    temps = [[n for n in step.buffers if n in needed] for step in result.steps]
     ending: dict[int, list[str]] = {}
     for name, i in {name: ends.get(i, i) for i, names in enumerate(temps) for name in names}.items():
         ending.setdefault(i, []).append(f"offset.{name}")
-    local = {name for band in made.bands for name in band.local}
+    local = {name for band in result.bands for name in band.local}
     begun = set[str]()
     values: dict[str, int] = {}
-    for i, step in enumerate(made.steps):
+    for i, step in enumerate(result.steps):
         for name in sorted({n for n in temps[i] if n not in begun}):
             place = f"offset.{name}"
             values[place] = 0 if name in local else arena.take(place, needed[name])
         begun.update(temps[i])
         if isinstance(step, Launch):
-            values |= _chunk_values(made, i, step, arena)
+            values |= _chunk_values(result, i, step, arena)
             if step.partials:
                 ending.setdefault(ends.get(i, i), []).extend([f"partial.{i}.{name}" for name in step.partials])
         elif isinstance(step, Nested):
-            values |= _nested_values(made, i, step, arena)
+            values |= _nested_values(result, i, step, arena)
         if i in ending:
             arena.give_all(ending[i])
     return values
 
 
-def _nested_values(made: Plan, i: int, step: Nested, arena: Arena) -> dict[str, int]:
-    """The words of step `i` itself, and where its memory lies while it runs."""
+def _nested_values(result: Plan, i: int, step: Nested, arena: Arena) -> dict[str, int]:
+    """The words of step `i` itself, and the offsets of its memory while it runs."""
     values = {f"{name}.{i}": value for name, value in step.words().items()}
-    scratch = {f"{name}.{i}": size.evaluate(made.arguments.sizes) for name, size in step.scratch().items()}
+    scratch = {f"{name}.{i}": size.evaluate(result.arguments.sizes) for name, size in step.scratch().items()}
     scratch[f"arena.{i}"] = step.arena_bytes
     for name, size in scratch.items():
         values[name] = arena.take(name, size)
@@ -387,32 +389,32 @@ def _nested_values(made: Plan, i: int, step: Nested, arena: Arena) -> dict[str, 
     return values
 
 
-def _add_words_of_regions(made: Plan) -> None:
-    """Append the words of each region as a block: they follow each other, their names behind that of the region."""
-    calls = sum(isinstance(step, Call) for step in made.steps)
-    for i, step in enumerate(made.steps):
+def _add_words_of_regions(result: Plan) -> None:
+    """Append the words of each region as a block, named after the region."""
+    calls = sum(isinstance(step, Call) for step in result.steps)
+    for i, step in enumerate(result.steps):
         for region, inner in regions_of(step):
             for name, value in inner.values.items():
                 first_call = name.rpartition("/")[2] == "calls"
-                made.values[f"{i}.{region}/{name}"] = value + calls * first_call
+                result.values[f"{i}.{region}/{name}"] = value + calls * first_call
             calls += len(calls_of(inner))
 
 
-def plans_of(made: Plan) -> Iterator[Plan]:
-    """`made` and the plans of all regions in it."""
-    yield made
-    for step in made.steps:
+def plans_of(result: Plan) -> Iterator[Plan]:
+    """`result` and the plans of all regions in it."""
+    yield result
+    for step in result.steps:
         for _, region in regions_of(step):
             yield from plans_of(region)
 
 
-def calls_of(made: Plan) -> list[Call]:
+def calls_of(result: Plan) -> list[Call]:
     """The calls of a plan and of its regions, in the order of their numbers."""
-    return [step for each in plans_of(made) for step in each.steps if isinstance(step, Call)]
+    return [step for each in plans_of(result) for step in each.steps if isinstance(step, Call)]
 
 
 def functions_of(step: Any, fills: Sequence[Any]) -> list[str]:
-    """The functions whose addresses the code of a step is given as values: see `tracegrad.codegen.instr.support`."""
+    """The functions whose addresses are run-time values of a step (`tracegrad.codegen.instr.support`)."""
     names: list[str] = []
     if isinstance(step, Call) or (isinstance(step, While) and step.stacked):
         names.append("callback")
@@ -427,11 +429,12 @@ def functions_of(step: Any, fills: Sequence[Any]) -> list[str]:
     return names
 
 
-def _chunk_values(made: Plan, i: int, step: Launch, arena: Arena) -> dict[str, int]:
-    """How step `i` is cut, and where its partial results lie until it has run, or its band."""
+def _chunk_values(result: Plan, i: int, step: Launch, arena: Arena) -> dict[str, int]:
+    """The partition of step `i`, and the offsets of its partial results, which live until the step, or its band, has
+    run."""
     values = {f"rows.{i}": step.rows, f"chunks.{i}": step.chunks, f"parallel.{i}": int(step.parallel)}
     for name, size in step.partials.items():
-        needed = step.chunks * size.evaluate(made.arguments.sizes) * 8 if step.chunks > 1 else 0
+        needed = step.chunks * size.evaluate(result.arguments.sizes) * 8 if step.chunks > 1 else 0
         place = f"partial.{i}.{name}"
         values[place] = arena.take(place, needed)
     return values
@@ -445,8 +448,8 @@ def _bits(dtype: str, value: Any) -> int:
     return word
 
 
-def rare_functions(made: Plan) -> set[str]:
-    """The symbols of the out-of-line functions that the kernels call: see `vecmath.rare_module`."""
-    steps = [s for each in plans_of(made) for s in each.steps]
+def rare_functions(result: Plan) -> set[str]:
+    """The symbols of the out-of-line functions of the kernels (`vecmath.rare_module`)."""
+    steps = [s for each in plans_of(result) for s in each.steps]
     instructions = [x for s in steps if isinstance(s, Launch) for x in flattened(s.kernel.body)]
     return {f"tg.rare_{x.op}.{x.out.dtype}" for x in instructions if isinstance(x, Compute) and x.op in RARE}

@@ -1,14 +1,14 @@
-"""Steps that run regions: loops and branches of a program, each around the plans of its regions.
+"""Define the plan steps with regions (scan, while, cond), each with the plans of its regions.
 
-The plan of a region is a plan like any other; its function takes pointers to its inputs, its outputs and its arena, and
-its own run-time words. Both the words and the arena are a block of those of the program around it. A step says where
-the inputs and outputs of the region are, turn by turn:
+The plan of a region is a plan like any other. Its function takes pointers to its inputs, outputs and arena, and its own
+run-time words. Both are blocks of the words and the arena of the enclosing program. A step says where the inputs and
+outputs of the region are in each iteration:
 
 - constants, and the operands of a branch, are buffers of the program;
-- xs and ys are rows of such buffers: the region reads and writes them where they are;
-- a carry of few elements whose number is known (`STACK_BYTES`) is kept on the stack, where LLVM makes registers of it.
-  Another one is updated in place (`tracegrad.codegen.plan.in_place`), or else alternates between two blocks of memory,
-  the buffer of the result and one more.
+- xs and ys are rows of buffers of the program, which the region reads and writes in place;
+- a carry of few elements whose number is known (`STACK_BYTES`) is on the stack, where LLVM promotes it to registers.
+  Another carry is updated in place (`tracegrad.codegen.plan.in_place`), or alternates between two blocks of memory
+  (double buffering): the buffer of the result and one more.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import Aval
-from tracegrad.codegen.instr.safepoints import turns_between_looks
+from tracegrad.codegen.instr.safepoints import iterations_between_looks
 from tracegrad.codegen.loopir.polynomial import ONE, Poly
-from tracegrad.codegen.plan.parallel_iterations import PARALLEL_COST, Turns, turns_of, turns_of_share
+from tracegrad.codegen.plan.parallel_iterations import PARALLEL_COST, Iterations, iterations_of, iterations_of_share
 from tracegrad.codegen.plan.wavefront import THREADS, Waves
 from tracegrad.ir import Node
 from tracegrad.ops.core import forms
@@ -48,20 +48,20 @@ __all__ = [
 ]
 
 STACK_BYTES = 512
-TYPICAL_TURNS = 100  # of a loop whose number of turns is not known beforehand
+TYPICAL_ITERATIONS = 100  # assumed iterations of a loop of unknown length
 
 
 @record(frozen=True)
 class Block:
-    """Memory that a region reads or writes: a buffer ("" for a result that nothing uses), and the bytes of one block:
-    of all of it, or of the row of a turn."""
+    """Memory that a region reads or writes: a buffer ("" for an unused result), and the bytes of one block, which is
+    all of it or the row of an iteration."""
 
     buffer: str
     bytes: Poly
 
     @property
     def on_stack(self) -> bool:
-        """Whether it is small, and known to be."""
+        """Whether it has a small constant size."""
         return _is_small(self.bytes)
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ class Block:
 
 @record(eq=False)
 class Nested:
-    """A step that runs regions."""
+    """A plan step with regions."""
 
     node: Node
     regions: dict[str, Plan]
@@ -86,7 +86,7 @@ class Nested:
 
     @property
     def buffers(self) -> list[str]:
-        """The buffers of the program that it reads and writes."""
+        """The buffers that the step reads and writes."""
         return [x.buffer for x in (*self.operands, *self.results) if x.buffer]
 
     @property
@@ -94,7 +94,7 @@ class Nested:
         return {x.buffer for x in self.results if x.buffer}
 
     def rename(self, old: str, new: str) -> None:
-        """Give a buffer another name."""
+        """Rename a buffer."""
 
         def renamed(x: Any) -> Any:
             if isinstance(x, Block):
@@ -105,36 +105,35 @@ class Nested:
             setattr(self, each.name, renamed(getattr(self, each.name)))
 
     def cost(self) -> int:
-        """That of one run."""
-        return sum(made.cost for made in self.regions.values())
+        """The cost of one run."""
+        return sum(result.cost for result in self.regions.values())
 
     def words(self) -> dict[str, int]:
-        """What it needs to know at run time besides the sizes."""
+        """The run-time values of the step, besides the sizes."""
         return {}
 
     def scratch(self) -> dict[str, Poly]:
-        """The memory that it needs while it runs, in bytes, besides that of its regions: for results that nothing
-        uses."""
+        """The memory in bytes that the step needs while it runs, besides its regions: for unused results."""
         return {f"result {k}": x.bytes for k, x in enumerate(self.results) if not x.buffer}
 
     @property
     def arena_bytes(self) -> int:
-        """The memory that its regions need while it runs."""
-        return max(made.arena_bytes for made in self.regions.values())
+        """The memory that the regions need while they run."""
+        return max(result.arena_bytes for result in self.regions.values())
 
     def head(self) -> str:
         raise NotImplementedError
 
     def text(self) -> str:
         lines = [f"{self.head()} {{"]
-        for name, made in self.regions.items():
-            lines += [f"  {name} {{", *(f"    {line}" for line in made.text().splitlines()), "  }"]
+        for name, result in self.regions.items():
+            lines += [f"  {name} {{", *(f"    {line}" for line in result.text().splitlines()), "  }"]
         return "\n".join([*lines, "}"])
 
 
 @record(eq=False)
 class Looping(Nested):
-    """A step that runs a region again and again."""
+    """A plan step that repeats a region (loop)."""
 
     inits: list[Block]
     carried: list[Block]
@@ -153,7 +152,7 @@ class Looping(Nested):
         return super().scratch() | others
 
     def words(self) -> dict[str, int]:
-        return {"look": turns_between_looks(sum(made.cost for made in self.regions.values()))}
+        return {"look": iterations_between_looks(sum(result.cost for result in self.regions.values()))}
 
     @property
     def functions(self) -> list[str]:
@@ -161,18 +160,18 @@ class Looping(Nested):
         return ["tg_look"]
 
     def in_place(self, k: int) -> bool:
-        """Whether the body writes carry `k` where it reads it."""
+        """Whether the body updates carry `k` in place."""
         return k in self.regions["body"].in_place
 
 
 @record(eq=False)
 class Repeat(Looping):
-    """A body that runs a number of times."""
+    """A loop with a known number of iterations (scan)."""
 
     xs: list[Block]
     length: int
     reverse: bool
-    turns: Turns | None  # how threads share its turns, if they do
+    iterations: Iterations | None  # parallelization of its iterations, or None
 
     @property
     def operands(self) -> list[Block]:
@@ -183,29 +182,29 @@ class Repeat(Looping):
 
     @property
     def strips(self) -> Strips | None:
-        """How it is run strip by strip, if it is."""
+        """The strip-mining of the body, or None."""
         return self.regions["body"].strips
 
     @property
     def waves(self) -> Waves | None:
-        """How it is run in waves, if it may be."""
+        """The wavefront tiling of the body, or None."""
         return self.regions["body"].waves
 
     @property
     def share(self) -> int:
-        """The number of turns that a thread runs at a time."""
-        return turns_of_share(self.length, self.regions["body"].cost, self._room)
+        """The number of iterations that a thread runs at a time."""
+        return iterations_of_share(self.length, self.regions["body"].cost, self._room)
 
     @property
     def chunks(self) -> int:
-        """The number of strips, or of shares of turns."""
+        """The number of strips, or of shares of iterations."""
         if self.strips:
             return -(-self.strips.rows // self.strips.length)
-        return -(-self.length // self.share) if self.turns else 1
+        return -(-self.length // self.share) if self.iterations else 1
 
     @property
     def parallel(self) -> bool:
-        """Whether threads share the strips, or turns."""
+        """Whether threads share the strips, or iterations."""
         cost = self.strips.cost if self.strips else self.regions["body"].cost
         return self.chunks > 1 and self.length * cost >= PARALLEL_COST
 
@@ -217,7 +216,7 @@ class Repeat(Looping):
         if self.waves:
             words |= {"rows": self.waves.rows, "chunk": self.waves.chunk, "chunks": self.waves.chunks}
             words |= {"depth": self.waves.depth}
-        if self.turns:
+        if self.iterations:
             words |= {"room": self._room, "share": self.share, "shares": self.chunks, "parallel": int(self.parallel)}
         return words
 
@@ -226,26 +225,26 @@ class Repeat(Looping):
         shared = ["tg_chunks", "tg_parallel_for"]
         if self.strips:
             return shared
-        return [*super().functions, *(shared if self.turns else []), *([THREADS] if self.waves else [])]
+        return [*super().functions, *(shared if self.iterations else []), *([THREADS] if self.waves else [])]
 
     @property
     def _room(self) -> int:
-        """The memory that one share of turns needs, in bytes."""
+        """The memory of one share of iterations, in bytes."""
         return -(-self.regions["body"].arena_bytes // 64) * 64
 
     @property
     def arena_bytes(self) -> int:
-        return self._room * self.chunks if self.turns else super().arena_bytes
+        return self._room * self.chunks if self.iterations else super().arena_bytes
 
     def head(self) -> str:
         parts = [_shown("carried", self.inits), _shown("rows", self.xs), _shown("constant", self.consts)]
-        notes = " reverse" * self.reverse + (f" by threads{self.turns}" if self.turns else "")
+        notes = " reverse" * self.reverse + (f" by threads{self.iterations}" if self.iterations else "")
         return f"repeat {_shown('', self.results)} = body({'; '.join(parts)}){notes}"
 
 
 @record(eq=False)
 class While(Looping):
-    """A body that runs while a condition holds, up to `capacity` times where rows are stacked."""
+    """A while loop; up to `capacity` iterations if it stacks rows."""
 
     count: Block
     capacity: int
@@ -255,7 +254,7 @@ class While(Looping):
         return [*self.carried, self.count, *self.stacked]
 
     def cost(self) -> int:
-        return TYPICAL_TURNS * super().cost()
+        return TYPICAL_ITERATIONS * super().cost()
 
     def words(self) -> dict[str, int]:
         return {**super().words(), "capacity": self.capacity}
@@ -267,7 +266,7 @@ class While(Looping):
 
 @record(eq=False)
 class Branch(Nested):
-    """One of several regions."""
+    """A plan step that runs one of several regions (cond)."""
 
     index: Block
     outs: list[Block]
@@ -281,7 +280,7 @@ class Branch(Nested):
         return self.outs
 
     def cost(self) -> int:
-        return max(made.cost for made in self.regions.values())
+        return max(result.cost for result in self.regions.values())
 
     def head(self) -> str:
         return f"branch {_shown('', self.outs)} = {self.index.buffer}({_shown('', self.consts)})"
@@ -289,7 +288,7 @@ class Branch(Nested):
 
 @record(eq=False)
 class Once(Nested):
-    """A region that runs once, as a step of its own: what it computes is computed there, whoever else has it."""
+    """A plan step that runs one region once, separately: its values are not shared with other steps."""
 
     outs: list[Block]
 
@@ -308,14 +307,14 @@ def _shown(what: str, blocks: list[Block]) -> str:
 # -- from nodes to steps ---------------------------------------------------------------------------------
 @record()
 class Places:
-    """What a rule knows about a node: buffers and sizes of its operands and results, and how to plan a region."""
+    """The context of a rule for a node: buffers and sizes of its operands and results, and the planner of regions."""
 
     operands: list[Node]
     operand_buffers: list[str]
     result_buffers: tuple[str, ...]
     dims: Dims
     node: Node
-    plan: Callable[[Any, int], Plan]  # of a region that carries so many of its inputs to outputs
+    plan: Callable[[Any, int], Plan]  # plans a region with this number of carries
 
     def operand(self, k: int, rows: bool = False) -> Block:
         x = self.operands[k]
@@ -331,17 +330,17 @@ def _is_small(size: Poly) -> bool:
 
 
 def on_stack(shape: tuple[Poly, ...], aval: Aval) -> bool:
-    """Whether a region keeps a value of this shape on the stack."""
+    """Whether a region puts a value of this shape on the stack."""
     return _is_small(bytes_of(shape, aval))
 
 
 def bytes_of(shape: tuple[Poly, ...], aval: Aval) -> Poly:
-    """The size of a value, whose axes or some of them are `shape`."""
+    """The bytes of a value, whose axes (or some of them) have the sizes `shape`."""
     return math.prod(shape, start=ONE) * aval.dtype.itemsize
 
 
 def nested_step(at: Places) -> Nested:
-    """The step of a node with regions."""
+    """Make the step of a node with regions."""
     assert at.node.op is not None
     return _STEPS[type(at.node.op.form)](at, **dict(at.node.params))
 
@@ -359,7 +358,7 @@ def _repeat(at: Places, body: Any, carries: int, xs: int, length: int, reverse: 
         xs=[at.operand(k, rows=True) for k in range(carries, carries + xs)],
         length=length,
         reverse=reverse,
-        turns=None if planned.strips else turns_of(planned),
+        iterations=None if planned.strips else iterations_of(planned),
     )
 
 
@@ -401,5 +400,5 @@ _STEPS: dict[type[forms.Form], Callable[..., Nested]] = {
 
 
 def regions_of(step: Any) -> Iterator[tuple[str, Plan]]:
-    """The plans of the regions that a step runs, with their names; none if it is a step of another sort."""
+    """The plans of the regions of a step, with their names; none for a step without regions."""
     yield from step.regions.items() if isinstance(step, Nested) else ()

@@ -1,8 +1,8 @@
-"""Loops that run strip by strip: all turns for some thousand bytes of elements, then all turns for the next.
+"""Strip-mine an elementwise scan body: run all iterations for one strip of elements, then for the next.
 
-Where the body of a loop computes element by element, the loop over the elements may go around the loop over the turns.
-Then what is carried stays in the first-level cache from turn to turn, and threads share the elements once instead of in
-every turn. Kernels that run over no such elements (a counter, a step size) run for every strip.
+If the body of a loop is elementwise, the loop over elements may be moved outside the time loop (loop interchange).
+Carries then stay in the first-level cache between iterations, and threads share the elements once instead of in every
+iteration. Kernels without elements (a counter, a step size) run for every strip.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 __all__ = ["SHARE", "Strips", "is_plain", "own_place", "strips_of"]
 
-STRIP_BYTES = 16384  # of all that a strip carries: half of a small first-level cache
-SHORTEST = 64  # rows of a strip, so that loops over them are worth their overhead
-SHARE = 20  # kernels that run for every strip may take one part in so many of its time
+STRIP_BYTES = 16384  # bytes of the carries of a strip: fits in the first-level cache
+SHORTEST = 64  # minimum rows of a strip, for the overhead of its loops
+SHARE = 20  # maximum share of the kernels repeated for every strip: one part in SHARE of its cost
 
 
 @record(frozen=True)
 class Strips:
-    """How a body is cut: `rows` rows of `row` elements; the length of a strip; the cost of all rows."""
+    """The strips of a body: `rows` rows of `row` elements; the length of a strip; the cost of all rows."""
 
     rows: int
     row: int
@@ -36,30 +36,30 @@ class Strips:
     cost: int
 
 
-def strips_of(made: Plan) -> Strips | None:
-    """How to cut the body `made` of a loop into strips, whatever the sizes; or None."""
-    launches = [step for step in made.steps if isinstance(step, Launch)]
+def strips_of(plan: Plan) -> Strips | None:
+    """The strip-mining of a loop body, whatever the sizes; None if it is not possible."""
+    launches = [step for step in plan.steps if isinstance(step, Launch)]
     wide = [step.kernel for step in launches if any(x.extent.value is None for x in step.kernel.loops)]
     narrow = [step.kernel for step in launches if step.kernel not in wide]
-    if len(launches) < len(made.steps) or any(step.base for step in launches):
+    if len(launches) < len(plan.steps) or any(step.base for step in launches):
         return None
     if not wide or not all(map(is_plain, wide)):
         return None
     spaces = {(kernel.loops[0].extent, math.prod((x.extent for x in kernel.loops[1:]), start=ONE)) for kernel in wide}
     written = {b for kernel in wide for b, (_, use) in kernel.buffers.items() if use == "out"}
-    carried = {made.buffers[x] for x, y in zip(made.graph.inputs[: made.carries], made.graph.outputs)
-               if made.buffers[y] in written}  # fmt: skip
+    carried = {plan.buffers[x] for x, y in zip(plan.graph.inputs[: plan.carries], plan.graph.outputs)
+               if plan.buffers[y] in written}  # fmt: skip
     own = written | carried
     if len(spaces) > 1 or any(own & set(kernel.buffers) for kernel in narrow):
         return None
     if not all(_own_element(kernel, own) for kernel in wide):
         return None
     ((rows, row),) = spaces
-    return _sized(made, rows, row, wide, narrow, len(own))
+    return _sized(plan, rows, row, wide, narrow, len(own))
 
 
-def _sized(made: Plan, rows: Poly, row: Poly, wide: list[Kernel], narrow: list[Kernel], arrays: int) -> Strips:
-    sizes = made.arguments.sizes
+def _sized(plan: Plan, rows: Poly, row: Poly, wide: list[Kernel], narrow: list[Kernel], arrays: int) -> Strips:
+    sizes = plan.arguments.sizes
     count, each = rows.evaluate(sizes), max(row.evaluate(sizes), 1)
     row_cost = each * sum(kernel.cost for kernel in wide)
     again = sum(kernel.cost * math.prod(x.extent.value or 0 for x in kernel.loops) for kernel in narrow)
@@ -68,18 +68,18 @@ def _sized(made: Plan, rows: Poly, row: Poly, wide: list[Kernel], narrow: list[K
 
 
 def is_plain(kernel: Kernel) -> bool:
-    """Whether any part of its rows may be computed by itself."""
+    """Whether any range of rows may be computed separately."""
     return not kernel.chunked and not is_serial(kernel) and not any(isinstance(x, Reduce) for x in kernel.body)
 
 
 def _own_element(kernel: Kernel, own: set[str]) -> bool:
-    """Whether the kernel reads and writes the arrays `own` at the index of its loops only, row-major."""
+    """Whether the kernel accesses the arrays `own` at its own row-major index only."""
     place = own_place(kernel)
     return all(x.address == place for x in accesses(kernel.body) if x.buffer in own)
 
 
 def own_place(kernel: Kernel) -> Poly:
-    """The index of the loops of a kernel, row-major."""
+    """The row-major index of a kernel's iteration."""
     place, stride = ZERO, ONE
     for loop in reversed(kernel.loops):
         place, stride = place + Poly.symbol(loop.var) * stride, stride * loop.extent

@@ -1,8 +1,8 @@
-"""Scatters that are added to something add to it where it is, instead of to zeros that are added to it.
+"""Accumulate a scatter-add into an existing buffer instead of into zeros that are added to it.
 
-The cotangent of `z[rows, labels]` is all zeros but for some elements. Where a kernel does nothing with such an array
-but add it to what it stores, it stores the rest of the sum, and the scatter comes after it: no zeros are written and
-read. Of elements that are hit several times, sums may round differently.
+The cotangent of `z[rows, labels]` is zero except for some elements. If a kernel only adds the array to a stored sum,
+the kernel stores the rest of the sum, and the scatter follows it: no zeros are written and read. A sum over repeated
+indices may round differently.
 """
 
 from __future__ import annotations
@@ -21,30 +21,35 @@ if TYPE_CHECKING:
 __all__ = ["scatter_in_place"]
 
 
-def scatter_in_place(made: Plan) -> None:
-    """Let the scatters of a plan that may add to what is there."""
-    for scatter in [step for step in made.steps if isinstance(step, Launch) and _target(step)]:
+def scatter_in_place(plan: Plan) -> None:
+    """Let scatters accumulate into existing buffers, where that is legal."""
+    for scatter in [step for step in plan.steps if isinstance(step, Launch) and _target(step)]:
         target = _target(scatter)
-        users = [step for step in made.steps if target in step.buffers and step is not scatter]
+        users = [step for step in plan.steps if target in step.buffers and step is not scatter]
         adder = users[0] if len(users) == 1 else None
-        if made.memory[target] != "temp" or not isinstance(adder, Launch) or adder.serial or adder.base:
+        if plan.memory[target] != "temp" or not isinstance(adder, Launch) or adder.serial or adder.base:
             continue
         stored = _stored_sum(adder, target)
-        if stored is None or stored.buffer in scatter.buffers:  # it would read what has been overwritten
+        if stored is None or stored.buffer in scatter.buffers:  # it would read overwritten memory
             continue
-        if made.elements((target, stored.buffer)) == {adder.kernel.iterations}:
-            _put_behind(made, scatter, adder, target, stored.buffer)
+        if plan.elements((target, stored.buffer)) == {adder.kernel.iterations}:
+            _put_behind(plan, scatter, adder, target, stored.buffer)
 
 
 def _target(step: Launch) -> str:
-    """The array of zeros to which a kernel adds, and that is all it does; or ""."""
-    found = [x for x in step.kernel.body if isinstance(x, Store | Reduce)]
-    one = len(found) == 1 and isinstance(found[0], Reduce) and found[0].combiner == "scatter" and found[0].size != ZERO
-    return found[0].buffer if one else ""
+    """The array of zeros that a kernel accumulates into, if it does nothing else; else ""."""
+    results = [x for x in step.kernel.body if isinstance(x, Store | Reduce)]
+    one = (
+        len(results) == 1
+        and isinstance(results[0], Reduce)
+        and results[0].combiner == "scatter"
+        and results[0].size != ZERO
+    )
+    return results[0].buffer if one else ""
 
 
 def _stored_sum(adder: Launch, target: str) -> Store | None:
-    """Where the kernel stores a sum of which `target` is a term, if it does nothing else with either."""
+    """The store of a sum with the term `target`, if the kernel does nothing else with either; else None."""
     body = flattened(adder.kernel.body)
     loads = [x for x in adder.kernel.body if isinstance(x, Load) and x.buffer == target]
     if len(loads) != 1 or sum(getattr(x, "buffer", "") == target for x in body) > 1:
@@ -61,8 +66,8 @@ def _stored_sum(adder: Launch, target: str) -> Store | None:
             return None
 
 
-def _put_behind(made: Plan, scatter: Launch, adder: Launch, target: str, result: str) -> None:
-    """Run the scatter behind the kernel that has added its result, and have it add to the result of that."""
+def _put_behind(plan: Plan, scatter: Launch, adder: Launch, target: str, result: str) -> None:
+    """Move the scatter after the kernel that adds its result, and let it accumulate into that kernel's result."""
     kernel = adder.kernel
     (load,) = (x for x in kernel.body if isinstance(x, Load) and x.buffer == target)
     zero = Operand("", load.out.dtype, "0.0" if load.out.dtype[0] == "f" else "0")  # of -0.0 and 0.0 the sum is 0.0
@@ -70,8 +75,8 @@ def _put_behind(made: Plan, scatter: Launch, adder: Launch, target: str, result:
     del kernel.buffers[target]
     body = scatter.kernel.body
     body[:] = [replace(x, size=ZERO) if isinstance(x, Reduce) else x for x in body]
-    made.move(made.steps.index(scatter), made.steps.index(adder))
-    rename(made, {target: result})
+    plan.move(plan.steps.index(scatter), plan.steps.index(adder))
+    rename(plan, {target: result})
 
 
 def _with(x: Any, old: Operand, new: Operand) -> Any:

@@ -1,14 +1,12 @@
-"""Bands: kernels that go through the same rows together, a strip of rows after the other.
+"""Fuse kernels by strip-mining: run several kernels over one strip of rows, then over the next (a band).
 
-A kernel that reduces rows, and those that use what it finds (softmax and its derivative, layer norm), are several, for
-the reduction has to be complete; so are kernels over long arrays that were cut for their size. One after the other,
-each would go through all rows, and what they leave to each other through memory. In a band all of them run for a strip
-of rows, and then for the next: rows are in the cache, and of temporary values that no other step reads there is never
-more than a strip (they are *local*).
+A reduction of rows must finish before its result is used, so softmax, its derivative, and layer norm are several
+kernels. Kernels over long arrays may also have been split for their size. Run one after the other, each would stream
+all rows through memory. In a band, all of them run for one strip of rows at a time: the rows stay in the cache, and
+temporaries that no other step reads need memory for one strip only (they are *local*).
 
-The kernels are the same, alone or in a band: a band is how they are called, so it is no part of any machine code.
-Whether kernels may run so depends on where they read and write: a row of what one of them writes is read by the others
-at the same row only.
+The kernels are the same, alone or in a band. A band only changes how they are called, so no machine code depends on it.
+It is legal if a row that one kernel writes is read by the others at the same row only.
 """
 
 from __future__ import annotations
@@ -29,19 +27,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Band", "bands_of", "place_locals"]
 
-FEWEST = 16  # rows that are worth to be cut into strips
-WORTH = 1 << 16  # bytes that kernels leave to each other, from which on they would not stay in the cache anyway
-STRIP = 1 << 18  # bytes of a strip, in all arrays: a part of a second-level cache
-SHORTEST = 512  # elements of a strip, so that loops over them are worth their overhead
+FEWEST = 16  # minimum rows of a band
+WORTH = 1 << 16  # minimum bytes that kernels pass to each other, which would not stay in the cache without a band
+STRIP = 1 << 18  # bytes of a strip, in all arrays: fits in the second-level cache
+SHORTEST = 512  # minimum elements of a strip, for the overhead of its loops
 LARGEST = 1 << 19  # bytes of the longest strip
 
 
 @record(eq=False)
 class Band:
-    """Steps `first` to `last` of a plan, which run for `strip` of all `rows` at a time.
+    """Steps `first` to `last` of a plan, fused by strips: they run for `strip` of all `rows` at a time.
 
-    `units` has, for each step, how many iterations of its chunked loop are one row; `local` the buffers of which there
-    is only a strip, and the bytes of a row.
+    `units` has, for each step, the iterations of its chunked loop per row. `local` has the buffers that need memory for
+    one strip only, with the bytes of a row.
     """
 
     first: int
@@ -50,17 +48,17 @@ class Band:
     strip: int
     units: list[int]
     local: dict[str, int]
-    offsets: dict[str, int] = field(default_factory=dict)  # where local buffers, and partial results, begin in `bytes`
-    bytes: int = 0  # of the memory that a strip needs
+    offsets: dict[str, int] = field(default_factory=dict)  # of local buffers and partial results in a strip's memory
+    bytes: int = 0  # bytes of a strip's memory
 
     @property
     def steps(self) -> range:
         return range(self.first, self.last + 1)
 
 
-def bands_of(made: Plan) -> list[Band]:
-    """Put the steps of a plan into an order in which those of each band follow each other; the bands."""
-    grouping = _Grouping(made)
+def bands_of(plan: Plan) -> list[Band]:
+    """Find the bands of a plan, and order the steps so that the steps of a band are consecutive."""
+    grouping = _Grouping(plan)
     if sum(rows >= FEWEST for rows in grouping.rows) < 2:
         return []
     groups = grouping.run()
@@ -69,7 +67,7 @@ def bands_of(made: Plan) -> list[Band]:
     if not bands:
         return []
     order = [i for group in groups for i in group.steps]
-    made.reorder(order)
+    plan.reorder(order)
     first = 0
     for group in groups:
         if (band := bands.get(id(group))) is not None:
@@ -80,47 +78,47 @@ def bands_of(made: Plan) -> list[Band]:
 
 @record(eq=False)
 class _Group:
-    """Steps that run for the same rows, or one step; `before` has a bit for the number of each that must run before."""
+    """Steps with common rows, or a single step; `before` is a bitmask of its predecessors."""
 
     number: int
     steps: list[int]
     rows: int
     before: int = 0
-    users: dict[str, list[int]] = field(default_factory=dict)  # those of the steps that read or write a buffer
+    users: dict[str, list[int]] = field(default_factory=dict)  # the steps that read or write a buffer
     written: set[str] = field(default_factory=set)
 
 
 class _Grouping:
-    """Finds the steps that may run together."""
+    """Search for steps that may run together."""
 
-    def __init__(self, made: Plan):
-        self.made, self.sizes = made, made.arguments.sizes
-        self.steps: list[Any] = list(made.steps)
-        self._buffers = [step.buffers for step in made.steps]
-        self._writes = [step.writes for step in made.steps]
-        self.rows = [self._rows_of(step) for step in made.steps]
+    def __init__(self, plan: Plan):
+        self.made, self.sizes = plan, plan.arguments.sizes
+        self.steps: list[Any] = list(plan.steps)
+        self._buffers = [step.buffers for step in plan.steps]
+        self._writes = [step.writes for step in plan.steps]
+        self.rows = [self._rows_of(step) for step in plan.steps]
         self.groups: list[_Group] = []
         self._known_strides: dict[int, dict[str, int]] = {}
         self._fills: dict[int, set[str]] = {}
-        self._bytes = {name: x.aval.dtype.itemsize for x, name in made.buffers.items()}
+        self._bytes = {name: x.aval.dtype.itemsize for x, name in plan.buffers.items()}
         self._users: dict[str, set[int]] = {}
         for i, names in enumerate(self._buffers):
             for name in names:
                 self._users.setdefault(name, set()).add(i)
 
     def _rows_of(self, step: Any) -> int:
-        """The iterations of the chunked loop of a kernel that may run in chunks of any size; 0 of any other step."""
+        """The iterations of the chunked loop of a kernel that may run in chunks of any size; 0 for any other step."""
         if not isinstance(step, Launch) or step.base or not step.stands_alone:
             return 0
         return step.kernel.loops[step.kernel.chunked].extent.evaluate(self.sizes)
 
     def run(self) -> list[_Group]:
-        """The steps in groups."""
-        found: list[_Group] = []
+        """Group the steps."""
+        results: list[_Group] = []
         users: dict[str, set[int]] = defaultdict(set)  # the steps until now that read or write a buffer
         writers: dict[str, set[int]] = defaultdict(set)
         for i, (names, writes) in enumerate(zip(self._buffers, self._writes)):
-            related, earlier = set[int](), set[int]()  # which have a buffer of this step, and which must run before it
+            related, earlier = set[int](), set[int]()  # steps that share a buffer, and steps that must run before
             for name in names:
                 related |= users[name]
                 earlier |= users[name] if name in writes else writers[name]
@@ -129,13 +127,14 @@ class _Grouping:
                 writers[name].add(i)
             related.discard(i)
             earlier.discard(i)
-            near = [found[k] for k in sorted(related, reverse=True)] if self.rows[i] >= FEWEST else []
-            found.append(self._joined(i, {found[k] for k in earlier}, dict.fromkeys(near)))
+            near = [results[k] for k in sorted(related, reverse=True)] if self.rows[i] >= FEWEST else []
+            results.append(self._joined(i, {results[k] for k in earlier}, dict.fromkeys(near)))
         return self.groups
 
     def _joined(self, i: int, earlier: Collection[_Group], near: Iterable[_Group]) -> _Group:
-        """The first of the groups `near` that step `i` may join, which must run behind `earlier` ones; or a new one."""
-        needed = 0  # what must run before something that must run before this step: never that itself
+        """The first of the groups `near` that step `i` may join, which must run after the `earlier` ones; or a new
+        group."""
+        needed = 0  # the transitive predecessors of this step's predecessors
         for x in earlier:
             needed |= x.before
         for group in near:
@@ -161,7 +160,7 @@ class _Grouping:
         return group
 
     def _common(self, group: _Group, i: int) -> int:
-        """The rows for which step `i` can run with a group; 0 if it cannot."""
+        """The number of rows for which step `i` can run with a group; 0 if it cannot."""
         names, users = self._buffers[i], group.users
         shared = [name for name in names if name in users]
         rows = min(group.rows, self.rows[i])
@@ -174,7 +173,7 @@ class _Grouping:
                     return 0
         alike = rows == group.rows == self.rows[i]
         if not alike and not any(self.row_of(x, self._using(x, group, i), rows) for x in shared):
-            return 0  # longer rows, and nothing that would be in the cache for that
+            return 0  # longer rows, without reuse in the cache
         return 0 if self._filled(i).intersection(shared) else rows
 
     def _using(self, name: str, group: _Group, i: int) -> list[int]:
@@ -182,37 +181,37 @@ class _Grouping:
         return [*group.users.get(name, ()), *([i] if name in self._buffers[i] else ())]
 
     def row_of(self, name: str, users: list[int], rows: int) -> int:
-        """The elements of a row of a buffer, if all `users` access it row by row, the same rows; else 0."""
-        found = 0
+        """The elements per row of a buffer, if all `users` access it by the same rows; else 0."""
+        result = 0
         for k in users:
             stride = self._strides(k).get(name)
             if stride is None:
                 continue
             size = stride * (self.rows[k] // rows)
-            if not size or (found and size != found):
+            if not size or (result and size != result):
                 return 0
-            found = size
-        return found
+            result = size
+        return result
 
     def _strides(self, i: int) -> dict[str, int]:
-        """How many elements of each buffer that a kernel accesses belong to an iteration; 0 if some belong to none."""
-        found = self._known_strides.get(i)
-        if found is None:
+        """The elements per iteration of each buffer that a kernel accesses; 0 if some are not accessed by iteration."""
+        table = self._known_strides.get(i)
+        if table is None:
             step = self.steps[i]
-            found = self._known_strides[i] = {
+            table = self._known_strides[i] = {
                 name: 0 if name in step.partials else _stride(accesses)
                 for name, accesses in footprints(step.kernel, self.sizes).items() if accesses
             }  # fmt: skip
-        return found
+        return table
 
     def _filled(self, i: int) -> set[str]:
-        """The buffers that must be started before a step."""
+        """The buffers to initialize before a step."""
         if i not in self._fills:
             self._fills[i] = {name for name, *_ in self.steps[i].fills}
         return self._fills[i]
 
     def band(self, group: _Group) -> Band | None:
-        """How the steps of a group run together, if that is worth it."""
+        """The band of a group of steps, if it is profitable; else None."""
         if len(group.steps) < 2:
             return None
         steps, rows, memory = self.steps, group.rows, self.made.memory
@@ -239,18 +238,18 @@ class _Grouping:
 
 
 def _stride(accesses: list[Footprint | None]) -> int:
-    """The elements of an iteration, if all accesses are to those; else 0."""
-    found = 0
+    """The common stride of an iteration, if each access stays in its own iteration; else 0."""
+    result = 0
     for access in accesses:
-        if access is None or access.low < 0 or access.high >= access.step or found not in (0, access.step):
+        if access is None or access.low < 0 or access.high >= access.step or result not in (0, access.step):
             return 0
-        found = access.step
-    return found
+        result = access.step
+    return result
 
 
-def place_locals(made: Plan, band: Band) -> None:
-    """Give local buffers, and the partial results of a strip, their places in its memory."""
-    steps: list[Any] = made.steps
+def place_locals(plan: Plan, band: Band) -> None:
+    """Allocate local buffers, and the partial results of a strip, in the memory of a strip."""
+    steps: list[Any] = plan.steps
     arena = Arena()
     ends = {name: i for i in band.steps for name in steps[i].buffers}
     for i in band.steps:
@@ -258,7 +257,7 @@ def place_locals(made: Plan, band: Band) -> None:
             if name in band.local and name not in band.offsets:
                 band.offsets[name] = arena.take(name, band.local[name] * band.strip)
         for name, size in steps[i].partials.items():
-            band.offsets[name] = arena.take(name, size.evaluate(made.arguments.sizes) * 8)
+            band.offsets[name] = arena.take(name, size.evaluate(plan.arguments.sizes) * 8)
         for name in steps[i].buffers:
             if ends[name] == i:
                 arena.give(name)

@@ -1,12 +1,12 @@
-"""Loops that run in waves: turns that read what is near, several of them on some rows after the other.
+"""Tile stencil loops in time (wavefront, time-skewed tiling): several iterations run on nearby rows.
 
-Where the body of a loop is a stencil, a row of what it carries is made of a few rows of the turn before. So a turn may
-begin before that has ended: in wave w, turn t computes chunk w - t of the rows. What it reads lies in the chunks beside
-that at the most, which turn t - 1 has computed in this wave and those before; and what it overwrites, which turn t - 2
-left, nobody reads any more. Arrays that are larger than the cache are so gone through once for several turns. The order
-in which elements are computed is all that changes.
+A row of the carry of a stencil body depends on a few rows of the previous iteration only. An iteration may therefore
+begin before the previous one has ended: in wave w, iteration t computes chunk w - t of the rows. It reads adjacent
+chunks only, which iteration t - 1 has computed in this wave or before. It overwrites the values of iteration t - 2,
+which nothing reads any more. Arrays larger than the cache are thus streamed once for several iterations. Only the order
+in which elements are computed changes.
 
-That is for one thread. Several share the rows of each turn, each in a cache of its own.
+Waves are for one thread. With several threads, each iteration's rows are shared, and each thread has its own cache.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ if TYPE_CHECKING:
 
 __all__ = ["THREADS", "Waves", "waves_of"]
 
-THREADS = "tg_threads"  # the function that tells how many threads there are: i64 ()
+THREADS = "tg_threads"  # the function that returns the number of threads: i64 ()
 
-WORTH = 1 << 20  # bytes that all turns go through, from which on they may not stay in a second-level cache
+WORTH = 1 << 20  # minimum bytes accessed by each iteration, more than the second-level cache holds
 CHUNK = 1 << 16  # bytes of a chunk, in all arrays
-CACHE = 3 << 18  # bytes of the chunks of a wave, which do stay there
-DEAR = 48  # the cost of an element from which on a turn takes longer than memory
-MOST = 8  # turns at a time: with more, chunks that are not complete at the ends cost more than is won
+CACHE = 3 << 18  # bytes of the chunks of a wave, which stay in that cache
+DEAR = 48  # minimum cost of an element at which an iteration is compute-bound
+MOST = 8  # maximum iterations of a group: with more, partial chunks at the ends cost more than is gained
 
 
 @record(frozen=True)
 class Waves:
-    """How a body runs: all its rows, those of a chunk, and for how many turns at a time; 1 if that is not worth it."""
+    """The wavefront tiling of a body: its rows, the rows of a chunk, and the number of iterations run together (1 if
+    that does not pay)."""
 
     rows: int
     chunk: int
@@ -48,36 +49,36 @@ class Waves:
         return -(-self.rows // self.chunk)
 
 
-def waves_of(made: Plan) -> Waves | None:
-    """How the body `made` of a loop runs in waves, or None if it cannot, whatever the sizes.
+def waves_of(plan: Plan) -> Waves | None:
+    """The wavefront tiling of a loop body, whatever the sizes; None if it is not possible.
 
-    Kernels over no rows run for each chunk again, so none may read or write what the others do.
+    Kernels without rows run again for each chunk, so they must be independent of the other kernels.
     """
-    launches = [step for step in made.steps if isinstance(step, Launch)]
+    launches = [step for step in plan.steps if isinstance(step, Launch)]
     wide = [step.kernel for step in launches if step.stands_alone]
     narrow = [step.kernel for step in launches if not step.stands_alone]
-    if len(launches) < len(made.steps) or any(step.base for step in launches) or made.in_place:
+    if len(launches) < len(plan.steps) or any(step.base for step in launches) or plan.in_place:
         return None
-    if not made.carries or not wide or not all(is_plain(kernel) and kernel.cost < DEAR for kernel in wide):
+    if not plan.carries or not wide or not all(is_plain(kernel) and kernel.cost < DEAR for kernel in wide):
         return None
     spaces = {(kernel.loops[0].extent, math.prod((x.extent for x in kernel.loops[1:]), start=ONE)) for kernel in wide}
     written = {name for step in launches if step.stands_alone for name in step.writes}
-    carried = {made.buffers[x] for x in made.graph.inputs[: made.carries]}
-    if len(spaces) > 1 or not all(made.buffers[y] in written for y in made.graph.outputs[: made.carries]):
+    carried = {plan.buffers[x] for x in plan.graph.inputs[: plan.carries]}
+    if len(spaces) > 1 or not all(plan.buffers[y] in written for y in plan.graph.outputs[: plan.carries]):
         return None
     if any(not (written | carried).isdisjoint(kernel.buffers) for kernel in narrow):
         return None
-    reach = _reach(wide, written, carried, made.arguments.sizes)
+    reach = _reach(wide, written, carried, plan.arguments.sizes)
     if reach is None:
         return None
     ((rows, row),) = spaces
-    return _sized(made, rows, row, reach, wide, narrow)
+    return _sized(plan, rows, row, reach, wide, narrow)
 
 
 def _reach(wide: list[Kernel], written: set[str], carried: set[str], sizes: dict[str, int]) -> int | None:
-    """How many elements lie at the most between one that is computed and what is read of the turn before for it; None
-    if that is not known, or if other arrays that are written are accessed at another place."""
-    found = 0
+    """The largest distance between an element and the elements of the previous iteration that it depends on. None if it
+    is unknown, or if other written arrays are accessed at another index."""
+    result = 0
     for kernel in wide:
         place = own_place(kernel)
         for x in accesses(kernel.body):
@@ -85,12 +86,12 @@ def _reach(wide: list[Kernel], written: set[str], carried: set[str], sizes: dict
                 distance = x.address - place
                 if not distance.symbols <= sizes.keys() or (distance.terms and x.buffer in written):
                     return None
-                found = max(found, abs(distance.evaluate(sizes)))
-    return found
+                result = max(result, abs(distance.evaluate(sizes)))
+    return result
 
 
-def _sized(made: Plan, rows: Poly, row: Poly, reach: int, wide: list[Kernel], narrow: list[Kernel]) -> Waves:
-    sizes = made.arguments.sizes
+def _sized(plan: Plan, rows: Poly, row: Poly, reach: int, wide: list[Kernel], narrow: list[Kernel]) -> Waves:
+    sizes = plan.arguments.sizes
     count, each = rows.evaluate(sizes), max(row.evaluate(sizes), 1)
     itemsizes = {name: dtype_named(dtype).itemsize for k in wide for name, (dtype, _) in k.buffers.items()}
     row_bytes = each * sum(itemsizes.values())

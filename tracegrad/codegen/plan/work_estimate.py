@@ -1,9 +1,9 @@
-"""How much work a step of a plan is: the bytes that it reads and writes, and its arithmetic.
+"""Estimate the work of a plan step: bytes of memory traffic and floating-point operations (roofline).
 
-Both are counted from the plan, for its sizes, not measured. `bytes` is the memory that a step reads, and that it
-writes, each place once: what has to go through memory if nothing is in a cache. `flops` are operations of
-floating-point arithmetic; an elementary function has about as many as its code (`scalar.COST`). A value that depends on
-some of the loops only is computed once for each of their turns.
+Both numbers are counted from the plan and its sizes, not measured. `bytes` counts each location once, for reads and for
+writes: the traffic if no data is in a cache. `flops` counts floating-point operations; an elementary function counts
+about as many as its code has (`scalar_templates.COST`). A value that depends on some loops only is counted once per
+iteration of the loops it depends on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Work", "work_of", "work_together"]
 
-# What counts as one operation; what is neither here nor in `COST` moves or compares values.
+# Functions that count as one operation; others outside `COST` only move or compare values.
 _THIRDS = {cholesky: 1, cholesky_pullback: 2, lu: 2}  # of n^3: the operations of a factorization
 _ARITHMETIC = {"add", "sub", "mul", "div", "sqrt", "maximum", "minimum", "floor", "ceil", "trunc", "rint"}
 
@@ -35,8 +35,8 @@ _CONVERSIONS = {"half_value", "round_to_half"}
 
 @record(frozen=True)
 class Work:
-    """The work of a step, or of several: the bytes of each buffer that are read, and written; `flops` is None where
-    nobody knows them, as in a function of NumPy's."""
+    """The work of one or several steps: the bytes read and written of each buffer, and `flops`, None if unknown, as in
+    a NumPy function."""
 
     read: dict[str, int]
     written: dict[str, int]
@@ -45,41 +45,41 @@ class Work:
 
     @property
     def bytes(self) -> int:
-        """All that is read, and all that is written."""
+        """All bytes that are read and written."""
         return sum(self.read.values()) + sum(self.written.values())
 
 
-def work_together(made: Plan, numbers: Sequence[int]) -> Work:
-    """The work of steps that run as one: what only they read and write does not have to go through memory, nor does
-    what one of them reads behind another that has written it."""
-    work = {i: work_of(made, made.steps[i]) for i in numbers}
-    others = {b for i, step in enumerate(made.steps) if i not in work for b in step.buffers}
-    inner = {b for b, where in made.memory.items() if where == "temp" and b not in others} if len(work) > 1 else set()
+def work_together(plan: Plan, numbers: Sequence[int]) -> Work:
+    """The work of fused steps: temporaries that only they use cause no memory traffic, nor do reads after a write in
+    the group."""
+    work = {i: work_of(plan, plan.steps[i]) for i in numbers}
+    others = {b for i, step in enumerate(plan.steps) if i not in work for b in step.buffers}
+    inner = {b for b, where in plan.memory.items() if where == "temp" and b not in others} if len(work) > 1 else set()
     read: dict[str, int] = {}
     written: dict[str, int] = {}
     for w in work.values():
-        found = {b: n for b, n in w.read.items() if b not in inner and n > written.get(b, 0)}
-        read |= {b: max(n, read.get(b, 0)) for b, n in found.items()}
+        table = {b: n for b, n in w.read.items() if b not in inner and n > written.get(b, 0)}
+        read |= {b: max(n, read.get(b, 0)) for b, n in table.items()}
         written |= {b: max(n, written.get(b, 0)) for b, n in w.written.items() if b not in inner}
     flops = None if any(w.flops is None for w in work.values()) else sum(w.flops or 0 for w in work.values())
     most = max(work.values(), key=lambda w: w.flops or 0, default=None)
     return Work(read, written, flops, "f64" if most is None else most.dtype)
 
 
-def work_of(made: Plan, step: Any) -> Work:
-    """The work of a step of `made`, of all its turns if it is a loop."""
+def work_of(plan: Plan, step: Any) -> Work:
+    """The work of a step, over all iterations if it is a loop."""
     if isinstance(step, Launch):
-        return _of_kernel(made, step)
+        return _of_kernel(plan, step)
     if isinstance(step, Matmul):
-        batch, m, n, k = (p.evaluate(made.arguments.sizes) for p in step.sizes)
-        return Work(*_of_buffers(made, step), 2 * batch * m * n * k, step.dtype)
+        batch, m, n, k = (p.evaluate(plan.arguments.sizes) for p in step.sizes)
+        return Work(*_of_buffers(plan, step), 2 * batch * m * n * k, step.dtype)
     if isinstance(step, Nested):
-        return Work(*_of_buffers(made, step), *_of_regions(step))
-    return Work(*_of_buffers(made, step), _of_call(step.node) if isinstance(step, Call) else 0)
+        return Work(*_of_buffers(plan, step), *_of_regions(step))
+    return Work(*_of_buffers(plan, step), _of_call(step.node) if isinstance(step, Call) else 0)
 
 
 def _of_call(node: Node) -> int | None:
-    """The operations of a factorization, or of a solver with all of its right sides."""
+    """The operations of a factorization, or of a solve with all of its right-hand sides."""
     if not is_native(node):
         return None
     matrix = node.operands[0].aval
@@ -87,34 +87,36 @@ def _of_call(node: Node) -> int | None:
     count = matrix.size // n**2
     if node.op in _THIRDS:
         return count * _THIRDS[node.op] * n**3 // 3
-    sides = node.aval.size  # of all right sides together
+    sides = node.aval.size  # of all right-hand sides together
     return (count * 2 * n**3 // 3 if node.op is solve else 0) + (1 if node.op is solve_triangular else 2) * sides * n
 
 
-def _sizes(made: Plan) -> dict[str, int]:
+def _sizes(plan: Plan) -> dict[str, int]:
     """The size of each buffer of a plan."""
-    return {name: x.aval.nbytes for x, name in made.buffers.items()}
+    return {name: x.aval.nbytes for x, name in plan.buffers.items()}
 
 
-def _of_buffers(made: Plan, step: Any) -> tuple[dict[str, int], dict[str, int]]:
-    """What a step reads and writes, if it is all of its buffers."""
-    sizes, written = _sizes(made), step.writes
+def _of_buffers(plan: Plan, step: Any) -> tuple[dict[str, int], dict[str, int]]:
+    """The traffic of a step that accesses its buffers whole."""
+    sizes, written = _sizes(plan), step.writes
     read = {b: sizes.get(b, 0) for b in step.buffers if b not in written}
     return read, {b: sizes.get(b, 0) for b in written}
 
 
 # -- kernels ---------------------------------------------------------------------------------------------------
-def _of_kernel(made: Plan, step: Launch) -> Work:
-    kernel, sizes = step.kernel, made.arguments.sizes
+def _of_kernel(plan: Plan, step: Launch) -> Work:
+    kernel, sizes = step.kernel, plan.arguments.sizes
     extents = {loop.var: loop.extent.evaluate(sizes) for loop in kernel.loops}
-    turns = _Turns(extents)
-    turns.visit(kernel.body)
-    whole = _sizes(made)
-    read, written = ({b: min(n, whole.get(b, n)) for b, n in uses.items()} for uses in (turns.read, turns.written))
+    iterations = _Iterations(extents)
+    iterations.visit(kernel.body)
+    whole = _sizes(plan)
+    read, written = (
+        {b: min(n, whole.get(b, n)) for b, n in uses.items()} for uses in (iterations.read, iterations.written)
+    )
     if step.copies:
         (result,) = step.writes
         read[step.base] = written[result] = step.bytes.evaluate(sizes)
-    return Work(read, written, turns.flops, _width(kernel))
+    return Work(read, written, iterations.flops, _width(kernel))
 
 
 def _width(kernel: Kernel) -> str:
@@ -122,8 +124,8 @@ def _width(kernel: Kernel) -> str:
     return "f32" if floats and all(dtype == "f32" for dtype in floats) else "f64"
 
 
-class _Turns:
-    """Counts what the instructions of a kernel do, each in as many turns as what it depends on has."""
+class _Iterations:
+    """Counter of operations: each instruction counts once per iteration of the loops it depends on."""
 
     def __init__(self, extents: dict[str, int]):
         self.extents = extents
@@ -162,8 +164,8 @@ class _Turns:
             self._loops[x.out.name] = loops
 
     def _of(self, names: Any) -> frozenset[str]:
-        found = [frozenset([n]) if n in self.extents else self._loops.get(n, frozenset()) for n in names]
-        return frozenset[str]().union(*found)
+        results = [frozenset([n]) if n in self.extents else self._loops.get(n, frozenset()) for n in names]
+        return frozenset[str]().union(*results)
 
     def _count(self, loops: frozenset[str]) -> int:
         return math.prod(self.extents[each] for each in loops)
@@ -180,14 +182,14 @@ def _flops(x: Compute) -> int:
 
 # -- regions ---------------------------------------------------------------------------------------------------
 def _of_regions(step: Nested) -> tuple[int | None, str]:
-    """The arithmetic of all turns; None where their number, or the branch, is known when it runs, not before."""
+    """The operations of all iterations; None if their number, or the branch, is known only at run time."""
     dtypes = [dtype for region in step.regions.values() for _, dtype in _inside(region)]
     dtype = "f32" if dtypes and all(x == "f32" for x in dtypes) else "f64"
-    turns = step.length if isinstance(step, Repeat) else 1 if isinstance(step, Once) else None
+    iterations = step.length if isinstance(step, Repeat) else 1 if isinstance(step, Once) else None
     each = [flops for region in step.regions.values() for flops, _ in _inside(region)]
-    if turns is None or None in each:
+    if iterations is None or None in each:
         return None, dtype
-    return turns * sum(flops or 0 for flops in each), dtype
+    return iterations * sum(flops or 0 for flops in each), dtype
 
 
 def _inside(region: Plan) -> Iterator[tuple[int | None, str]]:

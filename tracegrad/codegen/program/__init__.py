@@ -1,1 +1,1 @@
-"""The program: its bytecode, the interpreter, regions, and compilation units."""
+"""Generate the program: bytecode encoder, interpreter, regions, and compilation units."""

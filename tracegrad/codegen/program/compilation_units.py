@@ -1,12 +1,12 @@
-"""Pieces of machine code: what of a plan is compiled, each found by its text, whichever program it is for.
+"""Form the compilation units of a plan, keyed by canonical text and shared among programs.
 
-A piece is a function of words (`tracegrad.codegen.program.interpreter`). Its text shows all that its machine code
-depends on, with names in order of first use, and nothing of the program around it: sizes, constants, and where buffers
-are, stand in the words. There are two kinds:
+A unit is a function of words (`tracegrad.codegen.program.interpreter`). Its text shows everything that its machine code
+depends on, with names in order of first use, and nothing of the enclosing program. Sizes, constants and addresses of
+buffers are words. There are two kinds:
 
-- a kernel over sizes that are not known. Its first words are those of its rows [low, high);
-- a part: a step that runs regions, with the kernels of a few elements that stand beside it. These are worth no function
-  of their own: LLVM makes registers of what they leave to each other. Others that its regions run it calls by name.
+- a kernel over symbolic sizes. Its first words are its rows [low, high);
+- a part: a step with regions, together with the adjacent kernels of a few elements. A function per small kernel would
+  not pay, because LLVM keeps values between them in registers. A part calls the larger kernels of its regions by name.
 """
 
 from __future__ import annotations
@@ -37,29 +37,28 @@ _NAME = r"\b[bskc]\d+\b"
 
 @record(frozen=True)
 class Piece:
-    """A function of words that programs share; pieces of one text, optimised alike, are one."""
+    """A compilation unit: a function of words that programs share. Units with equal text and optimization are equal."""
 
     text: str
-    define: Callable[[ir.Module, str], None] = field(compare=False, repr=False)  # in this module, by this name
-    kernel: str = field(default="", compare=False)  # the symbol of the kernel that it defines for others, if it does
-    needs: tuple[Piece, ...] = field(default=(), compare=False, repr=False)  # the pieces whose kernels it calls
-    own: Sequence[Kernel] = field(default=(), compare=False, repr=False)  # the kernels that are a part of it
+    define: Callable[[ir.Module, str], None] = field(compare=False, repr=False)  # defines it in a module, under a name
+    kernel: str = field(default="", compare=False)  # the symbol of the kernel that it exports, or ""
+    needs: tuple[Piece, ...] = field(default=(), compare=False, repr=False)  # the units whose kernels it calls
+    own: Sequence[Kernel] = field(default=(), compare=False, repr=False)  # the kernels that it contains
     optimize: int = 2  # from 1, quickest to compile, to 3, quickest to run
 
     @property
     def kind(self) -> str:
-        """Of what kind its LLVM IR is: see `tracegrad.runtime.compile.pass_pipelines`. Who does not compile it need not
-        know."""
+        """The kind of its LLVM IR (`tracegrad.runtime.compile.pass_pipelines`), needed only to compile it."""
         if not self.own:
             return "calls"
         if any(map(leaves_loops, self.own)):
             return "loops"
-        return "vectors" if self.kernel and not is_serial(self.own[0]) else "turns"
+        return "vectors" if self.kernel and not is_serial(self.own[0]) else "iterations"
 
 
 # -- kernels -------------------------------------------------------------------------------------------------
 def kernel_piece(kernel: Kernel, optimize: int = 2) -> tuple[Piece, list[str]]:
-    """The piece that a kernel is, and the names of what stands in its words behind the rows: two for a buffer."""
+    """The compilation unit of a kernel, and the names of its words after the rows; a buffer has two words."""
     text, names = kernel.signature()
     define = partial(_define_kernel, kernel, names)
     return Piece(text, define, kernel_symbol(text), own=(kernel,), optimize=optimize), names
@@ -68,9 +67,9 @@ def kernel_piece(kernel: Kernel, optimize: int = 2) -> tuple[Piece, list[str]]:
 def _define_kernel(kernel: Kernel, names: Sequence[str], module: ir.Module, name: str) -> None:
     inner = kernel_function(module, kernel, kernel_symbol(kernel.signature()[0]))
     inner.linkage = "external"
-    inner.attributes.add("noinline")  # so that LLVM knows that its buffers share no memory
+    inner.attributes.add("noinline")  # so that LLVM knows that its buffers do not alias
     function = ir.Function(module, OF_WORDS, name)
-    for attribute in ("noinline", "optnone"):  # LLVM would look long for what could be better
+    for attribute in ("noinline", "optnone"):  # optimization would take long and gain nothing
         function.attributes.add(attribute)
     b, (words, pointers) = ir.IRBuilder(function.append_basic_block("entry")), function.args
     read = _reader(b, words)
@@ -93,19 +92,19 @@ def _define_kernel(kernel: Kernel, names: Sequence[str], module: ir.Module, name
 
 
 def _reader(b: ir.IRBuilder, words: Any) -> Callable[[], Any]:
-    """A function that gives word after word."""
+    """A function that loads one word after the other."""
     numbers = iter(range(2**31))
     return lambda: b.load(b.gep(words, [ir.Constant(I64, next(numbers))]))
 
 
 # -- parts ---------------------------------------------------------------------------------------------------
-def part_piece(made: Plan, first: int, last: int, optimize: int = 2) -> tuple[Piece, Part]:
-    """The piece that runs steps `first` to `last` of a plan; the values of the part name the words."""
-    steps = made.steps[first : last + 1]
-    fills = {i: made.fills.get(i, []) for i in range(first, last + 1)}
+def part_piece(plan: Plan, first: int, last: int, optimize: int = 2) -> tuple[Piece, Part]:
+    """The compilation unit of steps `first` to `last` of a plan, and its part, whose values name the words."""
+    steps = plan.steps[first : last + 1]
+    fills = {i: plan.fills.get(i, []) for i in range(first, last + 1)}
     lines = [line for i, step in enumerate(steps, first) for line in _lines(step, fills[i])]
     order: dict[str, str] = {}
-    known = {*made.memory, *made.values}
+    known = {*plan.memory, *plan.values}
 
     def renamed(found: re.Match[str]) -> str:
         name = found[0]
@@ -114,12 +113,12 @@ def part_piece(made: Plan, first: int, last: int, optimize: int = 2) -> tuple[Pi
     text = [re.sub(_NAME, renamed, line) for line in lines]
     values: dict[str, Any] = dict.fromkeys(place_of("arena"), 0)
     for name in order:
-        values |= dict.fromkeys(place_of(name), 0) if name in made.memory else {name: made.values[name]}
+        values |= dict.fromkeys(place_of(name), 0) if name in plan.memory else {name: plan.values[name]}
     functions = sorted({f for i, step in enumerate(steps, first) for f in functions_of(step, fills[i])})
     values |= dict.fromkeys(functions, 0)
     nested = [i for i, step in enumerate(steps, first) if isinstance(step, Nested)]
-    own = [name for name in made.values if _step_of(name) in nested] if nested else []
-    values |= {name: made.values[name] for name in own}
+    own = [name for name in plan.values if _step_of(name) in nested] if nested else []
+    values |= {name: plan.values[name] for name in own}
     for i, step in enumerate(steps, first):
         for region, inner in regions_of(step):
             text += [f"{i - first}.{region}:", inner.text()]
@@ -129,10 +128,10 @@ def part_piece(made: Plan, first: int, last: int, optimize: int = 2) -> tuple[Pi
     within = [x for each in regions for x in each.steps]
     launches = [x for x in within if isinstance(x, Launch) and x.stands_alone]
     needs = dict.fromkeys(kernel_piece(x.kernel, optimize)[0] for x in launches)
-    # On strips all kernels are its own; other steps call functions that take longer than the call.
+    # Strips contain all of their kernels; other steps call functions that run longer than the call.
     strips = any(isinstance(x, Repeat) and x.strips for x in (*steps, *within))
     kernels = [x.kernel for x in (*steps, *within) if isinstance(x, Launch) and (strips or not x.stands_alone)]
-    part = Part(first, steps, fills, [name for name in order if name in made.memory], values, kernels)
+    part = Part(first, steps, fills, [name for name in order if name in plan.memory], values, kernels)
     define = partial(define_part, part)
     return Piece("\n".join(text), define, needs=tuple(needs), own=kernels, optimize=optimize), part
 
@@ -144,7 +143,7 @@ def _lines(step: Any, fills: Sequence[Any]) -> Iterator[str]:
 
 
 def _step_of(word: str) -> int:
-    """The number of the step that a word of the plan belongs to, as those of its regions; -1 if to none."""
+    """The number of the step to which a word of the plan, or of its regions, belongs; -1 if to none."""
     outer, slash, _ = word.partition("/")
     number = outer.partition(".")[0] if slash else word.rpartition(".")[2]
     return int(number) if number.isdigit() else -1

@@ -1,9 +1,8 @@
-"""A program as data: the functions of words (`tracegrad.codegen.program.interpreter`) that run its steps, and their
-words.
+"""Encode the steps of a plan as bytecode: functions of words and their operands (`interpreter.py`).
 
-All that depends on sizes is computed here, once for a program: where buffers are, how many rows a chunk has, what BLAS
-is given. A word that is an address is a name, of a function that programs share, or a `Piece`; who runs the program
-knows where these are.
+Everything that depends on sizes is computed here, once per program: addresses of buffers, rows of a chunk, arguments of
+BLAS. A word that is an address is a name of a shared function, or a `Piece`. The caller that runs the program resolves
+names to addresses.
 """
 
 from __future__ import annotations
@@ -38,22 +37,22 @@ __all__ = ["CALLBACK", "C_LIBRARY", "ROUTINES", "Order", "orders_of", "pieces_of
 CALLBACK = "callback"
 C_LIBRARY = ("malloc", "free")
 ROUTINES = {"f64": "tg_dgemm", "f32": "tg_sgemm"}
-LEAST_SHARED = 1 << 20  # multiply-adds that are worth two threads: some 30 us, in small products
-SHARES = 4  # at least so many shares there are then
-LARGE, FEW = 1 << 21, 8  # where a product is cut by itself, and of how many that is left to it
+LEAST_SHARED = 1 << 20  # minimum multiply-adds for two threads, in small products
+SHARES = 4  # minimum number of shares then
+LARGE, FEW = 1 << 21, 8  # multiply-adds of a product that uses threads itself, and maximum number of such products
 Word = int | str | Piece
 
 
 @record(eq=False)
 class Order:
-    """A function of words, and its words; `steps` are the numbers of those of the plan that it runs."""
+    """An instruction of the program: a function of words, and its operands; `steps` are the plan steps that it runs."""
 
     function: str | Piece
     words: list[Word]
     steps: range
 
     def uses(self) -> list[tuple[Piece, Sequence[int]]]:
-        """The pieces of machine code that it leads to, each with the numbers of the steps that it is for."""
+        """The compilation units that the instruction calls, each with its plan steps."""
         pieces = pieces_of(self)
         if self.function != BAND:
             return [(piece, self.steps) for piece in pieces]
@@ -63,30 +62,32 @@ class Order:
         return [(piece, steps[piece]) for piece in pieces]
 
 
-def orders_of(made: Plan, optimize: int = 2) -> list[Order]:
-    """What the program does, in order; `optimize` says how its pieces are compiled."""
-    writer = _Writer(made, optimize)
-    bands = {band.first: band for band in made.bands}
-    parts = list(_parts(made.steps, {band.first: band.last for band in made.bands}))
-    found = [list(writer.band(bands[first]) if first in bands else writer.orders(first, last)) for first, last in parts]
-    if made.check >= 0:
-        place = [len(made.graph.inputs) + len(made.graph.outputs) - 1, made.check]
-        at = step_of_check(made) if made.donors else len(made.steps) - 1  # before an input is overwritten
-        next(orders for orders, (_, last) in zip(found, parts) if last >= at).append(
+def orders_of(plan: Plan, optimize: int = 2) -> list[Order]:
+    """Encode a plan as instructions; `optimize` says how its compilation units are compiled."""
+    writer = _Writer(plan, optimize)
+    bands = {band.first: band for band in plan.bands}
+    parts = list(_parts(plan.steps, {band.first: band.last for band in plan.bands}))
+    results = [
+        list(writer.band(bands[first]) if first in bands else writer.orders(first, last)) for first, last in parts
+    ]
+    if plan.check >= 0:
+        place = [len(plan.graph.inputs) + len(plan.graph.outputs) - 1, plan.check]
+        at = step_of_check(plan) if plan.donors else len(plan.steps) - 1  # before an input is overwritten
+        next(orders for orders, (_, last) in zip(results, parts) if last >= at).append(
             Order(f"{STEP}check", [*place], range(0))
         )
-    return [order for orders in found for order in orders]
+    return [order for orders in results for order in orders]
 
 
 def pieces_of(order: Order) -> list[Piece]:
-    """The machine code that an order leads to."""
+    """The compilation units that an instruction names."""
     return [x for x in (order.function, *order.words) if isinstance(x, Piece)]
 
 
 def _parts(steps: Sequence[Any], bands: Mapping[int, int]) -> Iterator[tuple[int, int]]:
-    """The first and last numbers of steps that are one piece of machine code, or one step, or a band.
+    """The first and last numbers of the steps of each part, single step, or band.
 
-    Kernels of a few elements go with each other, and with the regions that they stand before, or else behind.
+    Kernels of a few elements join each other, and the regions that follow them, or else precede them.
     """
     i = 0
     while i < len(steps):
@@ -105,23 +106,23 @@ def _parts(steps: Sequence[Any], bands: Mapping[int, int]) -> Iterator[tuple[int
 
 
 def _is_small(step: Any) -> bool:
-    """Whether a step is a kernel over sizes that are known, all of which are small, or a draw of machine code."""
+    """Whether a step is a kernel over small constant sizes, or a compiled random draw."""
     if isinstance(step, Call):
         return native_of(step.node) is not None
     return isinstance(step, Launch) and step.chunks == 1 and all(x.extent.value is not None for x in step.kernel.loops)
 
 
 class _Writer:
-    """Writes the orders for a plan's steps."""
+    """Encoder of the steps of a plan."""
 
-    def __init__(self, made: Plan, optimize: int):
-        self.made, self.optimize = made, optimize
+    def __init__(self, plan: Plan, optimize: int):
+        self.made, self.optimize = plan, optimize
         self._known_places: dict[str, list[Word]] = {}
         self._known_sizes: dict[Poly, int] = {}
-        self.arena = len(made.graph.inputs) + len(made.graph.outputs) - (made.check >= 0)
+        self.arena = len(plan.graph.inputs) + len(plan.graph.outputs) - (plan.check >= 0)
 
     def orders(self, first: int, last: int) -> list[Order]:
-        """Those for steps that are one piece of machine code, or one step."""
+        """The instructions of a part or a single step."""
         step, steps = self.made.steps[first], range(first, last + 1)
         match step:
             case Matmul():
@@ -137,11 +138,11 @@ class _Writer:
                 return [self._part(first, last)]
 
     def _place(self, buffer: str) -> list[Word]:
-        """Which of the program's pointers, and how many bytes behind it."""
-        found = self._known_places.get(buffer)
-        if found is None:
-            found = self._known_places[buffer] = self._found(buffer)
-        return found
+        """The address of a buffer: the number of a pointer of the program, and an offset in bytes."""
+        result = self._known_places.get(buffer)
+        if result is None:
+            result = self._known_places[buffer] = self._found(buffer)
+        return result
 
     def _found(self, buffer: str) -> list[Word]:
         if buffer == "arena":
@@ -154,10 +155,10 @@ class _Writer:
         return [int(number) + (len(self.made.graph.inputs) if kind == "output" else 0), 0]
 
     def _size(self, size: Poly) -> int:
-        found = self._known_sizes.get(size)
-        if found is None:
-            found = self._known_sizes[size] = size.evaluate(self.made.arguments.sizes)
-        return found
+        result = self._known_sizes.get(size)
+        if result is None:
+            result = self._known_sizes[size] = size.evaluate(self.made.arguments.sizes)
+        return result
 
     # -- kernels -------------------------------------------------------------------------------------
     def _launch(self, i: int, step: Launch) -> Iterator[Order]:
@@ -179,7 +180,7 @@ class _Writer:
             yield Order(f"{STEP}fill.{dtype}", [*self._place(buffer), start, self._size(size)], range(i, i + 1))
 
     def _kernel(self, kernel: Kernel) -> tuple[Piece, list[Word], dict[str, int]]:
-        """The piece that a kernel is, its words for all rows, and which of them say where a buffer is."""
+        """The compilation unit of a kernel, its words for all rows, and the positions of buffer addresses in them."""
         piece, names = kernel_piece(kernel, self.optimize)
         words: list[Word] = [0, self._size(kernel.loops[kernel.chunked].extent)]
         places: dict[str, int] = {}
@@ -189,7 +190,8 @@ class _Writer:
         return piece, words, places
 
     def _forked(self, i: int, step: Launch, piece: Piece, words: list[Word], places: dict[str, int]) -> Iterator[Order]:
-        """A kernel that runs in chunks; what these reduce they write as partial results, combined in their order."""
+        """The instructions of a kernel in chunks. Reductions write partial results, which are combined in the order of
+        the chunks."""
         steps, rows = range(i, i + 1), words[1]
         partials: list[Word] = []
         for name, size in step.partials.items():
@@ -200,7 +202,7 @@ class _Writer:
         yield from self._combined(i, step)
 
     def _combined(self, i: int, step: Launch) -> Iterator[Order]:
-        """Combine the partial results of a step."""
+        """The instructions that combine the partial results of a step."""
         for name, size in step.partials.items():
             parts = [self.arena, self.made.values[f"partial.{i}.{name}"], self._size(size), step.chunks]
             words = [*self._place(name), *parts, f"tg_combine.{_combiner(step, name)}"]
@@ -208,7 +210,7 @@ class _Writer:
 
     # -- bands ---------------------------------------------------------------------------------------
     def band(self, band: Band) -> Iterator[Order]:
-        """Steps that run together: see `tracegrad.codegen.program.strip_fusion`."""
+        """The instructions of a band (`tracegrad.codegen.program.strip_fusion`)."""
         steps = [(i, step) for i in band.steps if isinstance(step := self.made.steps[i], Launch)]
         for i in band.steps:
             yield from self._fills(i)
@@ -224,7 +226,7 @@ class _Writer:
                 yield from self._combined(i, step)
 
     def _of_band(self, band: Band, i: int, step: Launch, unit: int) -> list[Word]:
-        """The words of one kernel of a band."""
+        """The operands of one kernel of a band."""
         piece, words, places = self._kernel(step.kernel)
         own = [name for name in step.kernel.buffers if name in band.local]
         records: list[Word] = [x for name in own for x in (places[name], band.offsets[name], band.local[name])]
@@ -259,12 +261,12 @@ class _Writer:
         return Order(f"{STEP}call", [CALLBACK, step.number, *self._places(step)], steps)
 
     def _places(self, step: Call) -> list[Word]:
-        """How many buffers a call has, and where these are."""
+        """The number of buffers of a call, and their addresses."""
         buffers = [*step.operands, *filter(None, step.outs)]
         return [len(buffers), *(word for b in buffers for word in self._place(b))]
 
     def _native(self, step: Call, steps: range) -> Order:
-        """A call that LAPACK answers, or else the callback."""
+        """The instruction of a call with a LAPACK routine, or of the callback."""
         node = step.node
         *lead, n, k = node.operands[-1].aval.shape
         count, dtype = math.prod(lead), short_name(node.operands[0].aval.dtype)
@@ -273,7 +275,7 @@ class _Writer:
         return Order(f"{STEP}{node.name}.{dtype}", [*head, *flags_of(node), *self._places(step)], steps)
 
     def _ordering(self, step: Call, steps: range) -> Order:
-        """A call that NumPy's routines answer without Python."""
+        """The instruction of a call with a native routine."""
         node = step.node
         name = f"{STEP}{node.name}.{short_name(node.operands[0].aval.dtype)}"
         return Order(name, [CALLBACK, step.number, *ordering_words(node), *self._places(step)], steps)
@@ -291,12 +293,12 @@ class _Writer:
 
 def _functions_used(part: Part) -> set[str]:
     """The functions that a part calls for these sizes; the others are not loaded for it."""
-    regions = [made for step in part.steps for _, region in regions_of(step) for made in plans_of(region)]
+    regions = [result for step in part.steps for _, region in regions_of(step) for result in plans_of(region)]
     everything: list[Part | Plan] = [part, *regions]
-    steps = [step for made in everything for step in made.steps if isinstance(step, Launch | Repeat)]
+    steps = [step for result in everything for step in result.steps if isinstance(step, Launch | Repeat)]
     names = {name.rpartition("/")[2] for name in part.values}
     used = names & {CALLBACK, "tg_look"}
-    if any(step.chunks > 1 for step in steps) or any(fill for made in everything for fill in made.fills.values()):
+    if any(step.chunks > 1 for step in steps) or any(fill for result in everything for fill in result.fills.values()):
         used |= {name for name in names if name.startswith("tg_")} - {EACH_CHUNK[1], THREADS}
     if any(isinstance(step, Repeat) and step.waves and step.waves.depth > 1 for step in steps):
         used.add(THREADS)
@@ -304,10 +306,11 @@ def _functions_used(part: Part) -> set[str]:
 
 
 def products_in_chunk(count: int, work: int) -> int:
-    """How many of `count` products, of so many multiply-adds each, one thread computes before it asks for more.
+    """The number of the `count` products of a batch, of `work` multiply-adds each, that a thread takes at a time.
 
-    A product is one call of BLAS whoever makes it, so bits do not depend on this. Few large ones are cut by the routine
-    itself (`tracegrad.runtime.blas.library`), which none of several threads would do.
+    A product is one call of BLAS on any thread, so bits do not depend on the number. A few large products run one after
+    the other, because the routine itself uses threads (`tracegrad.runtime.blas.library`), except inside a thread of the
+    pool.
     """
     if count * work < LEAST_SHARED or (count < FEW and work >= LARGE):
         return max(count, 1)
@@ -315,13 +318,13 @@ def products_in_chunk(count: int, work: int) -> int:
 
 
 def _combiner(step: Launch, buffer: str) -> str:
-    """How a kernel combines what it reduces into a buffer, and the dtype of that."""
+    """The combiner and the dtype of a kernel's reduction into a buffer."""
     reductions = [x for x in step.kernel.body if isinstance(x, Reduce) and x.buffer == buffer]
     return f"{reductions[0].combiner}.{reductions[0].value.dtype}"
 
 
 def _bits(dtype: str, value: Any) -> int:
-    """A word whose first bytes are those of the number."""
+    """A word whose first bytes are the bits of the number."""
     if dtype[0] == "f":
         packed = struct.pack("<d" if dtype == "f64" else "<f", value)
     else:

@@ -1,26 +1,26 @@
-"""The machine code of the steps that no program has compiled for itself, and of the walk from step to step.
+"""Emit the bytecode interpreter of programs, and the primitive instructions that programs share.
 
-Each is a *function of words*, `i32 function(i64 *words, void **pointers)`: what it is to do stands in its words; the
-pointers are those of the program, to its inputs, its outputs and its arena; a result other than 0 ends the program. A
-*place* is two words: which pointer, and how many bytes behind it. In order, the words of
+Each instruction is a *function of words*, `i32 function(i64 *words, void **pointers)`. The words are its operands. The
+pointers are the program's inputs, outputs and arena. A result other than 0 ends the program. A *place* is two words:
+the number of a pointer and an offset in bytes. The words, in order, are
 
     tg_walk                 the number of steps; for each its number of words, the address of a function of words, these
     tg_step.fill.<dtype>    a place, the bits of a number, the number of elements
     tg_step.copy            the places of the copy and of the original, bytes
-    tg_step.check           the place of a boolean, without which the program has failed
-    tg_step.call            the address of the callback, the number of the call, how many places, these
-    tg_step.matmul          the address of BLAS's routine, the number of products, how many a chunk has, chunks, the
-                            address of a function of `EACH_CHUNK` if there is more than one, how many are a run; for
+    tg_step.check           the place of a boolean; the program fails if it is false
+    tg_step.call            the address of the callback, the number of the call, the number of places, the places
+    tg_step.matmul          the address of BLAS's routine, the number of products, products of a chunk, chunks, the
+                            address of a function of `EACH_CHUNK` if there is more than one, products of a run; for
                             each factor and then the result a place, the bytes from one run to the next, and from one
-                            product to the next; then what BLAS is given
+                            product to the next; then the arguments of BLAS
     tg_step.fork            a kernel's address, that of a function of `EACH_CHUNK`, chunks, rows of a chunk, rows, the
-                            number of the kernel's words, of partial results; of each of these its number among the
-                            words, where they begin and the bytes of one; the words of the kernel, whose rows are first
+                            number of the kernel's words, of partial results; for each partial result the number of its
+                            word, its address and the bytes of one; the words of the kernel, whose rows are first
     tg_step.combine         the places of a result and of the partial results, elements, chunks, the combiner's address
     tg_step.band            see `tracegrad.codegen.program.strip_fusion`
 
-They are compiled once, those of `TOGETHER` as one module, and kept on disk. A program is therefore words alone, besides
-its kernels.
+The functions are compiled once, the ones of `TOGETHER` as one module, and cached on disk. A program is therefore only
+words and its kernels.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ _TYPES = {"f64": "double", "f32": "float", "bool": "i8"}
 
 
 def walker_module(*names: str) -> str:
-    """The module that defines these functions, as text; that of bands is alone."""
+    """Emit the module that defines these functions, as text; the module of bands has no other function."""
     return band_module(BAND) if names == (BAND,) else _PLACE + "".join([_body(name) for name in names])
 
 
 def words_of_walk(steps: Sequence[tuple[int, Sequence[int]]]) -> list[int]:
-    """The words of `WALK` for steps of which the addresses and the words are given."""
-    found = [len(steps)]
+    """The operands of `WALK` for steps, each with its address and operands."""
+    results = [len(steps)]
     for address, words in steps:
-        found += (len(words), address, *words)
-    return found
+        results += (len(words), address, *words)
+    return results
 
 
 def _body(name: str) -> str:
@@ -173,7 +173,7 @@ go:
   ret i32 %status
 }
 """,
-    # Little-endian: a word that holds an int32 or a character is one, read at its address.
+    # Little-endian: an int32 or a character in a word has the address of the word.
     "matmul": """
 %tiles = type { ptr, ptr }
 

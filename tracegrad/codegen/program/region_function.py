@@ -1,7 +1,7 @@
-"""The LLVM module of a part of a plan: the regions that it runs, their kernels, and those that stand beside them.
+"""Assemble the LLVM module of a part of a plan: its region functions and the kernels that they call.
 
-The part is a function of words (`tracegrad.codegen.program.interpreter`), and so is each region. A kernel whose work is
-small for the sizes of the call is called; one that takes longer runs in chunks (`parallel_kernel.py`).
+The part is a function of words (`tracegrad.codegen.program.interpreter`), and so is each region. A kernel with little
+work for the sizes of the call is called directly. A longer one runs in chunks (`parallel_kernel.py`).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ POINTER = I8.as_pointer()
 
 @record(eq=False)
 class Part:
-    """Steps of a plan that follow each other, from number `first` on, with the buffers that they use and the words that
-    they read; see `place_of`. `own` are their kernels, and those of their regions, that are not compiled elsewhere."""
+    """Consecutive steps of a plan from number `first` on, with their buffers and words; see `place_of`. `own` are the
+    kernels of the part and its regions that are not separate compilation units."""
 
     first: int
     steps: list[Any]
@@ -48,34 +48,35 @@ class Part:
 
 
 def leaves_loops(kernel: Kernel) -> bool:
-    """Whether LLVM has loops to make vectors of, or to unroll: not where there are vectors or no loops, nor where the
-    turns of the only loop wait for each other."""
+    """Whether LLVM may vectorize or unroll loops of a kernel: not if it is already vectorized, has no loops, or its
+    only loop is serial."""
     if len(kernel.loops) < 2 and (not kernel.loops or is_serial(kernel)):
         return False
-    made, _ = searching(kernel, vectors_of(kernel))
-    return made is None and tiles_of(kernel) is None
+    result, _ = searching(kernel, vectors_of(kernel))
+    return result is None and tiles_of(kernel) is None
 
 
 def place_of(buffer: str) -> tuple[str, str]:
-    """The words of a part that say where a buffer is, or the arena: which pointer, and how many bytes behind it."""
+    """The names of the words with the address of a buffer or the arena: the number of a pointer, and an offset in
+    bytes."""
     return f"place.{buffer}", f"behind.{buffer}"
 
 
 def define_part(part: Part, module: ir.Module, name: str) -> None:
-    """Define `part` in `module`, as a function of this name. No other part can be defined there."""
+    """Define `part` in `module` as a function of this name. A module holds one part."""
     _Program(part, _Shared(module, not any(map(leaves_loops, part.own))), name)
 
 
 def module_of_pieces(name: str) -> ir.Module:
-    """A module for pieces: what hardly ever runs is left to modules of its own."""
+    """A module for compilation units; cold paths are in separate modules."""
     module = ir.Module(name)
     share_rare_functions(module)
     return module
 
 
 class _Shared:
-    """What the functions of a part share: kernels, tasks, and the functions of regions by what they compute. `inlines`
-    says that these and kernels without loops are to be inlined where they are called, which no other pass does."""
+    """The functions that a part shares: kernels, tasks, and region functions by their text. With `inlines`, they and
+    kernels without loops are marked for inlining, because no other pass inlines them."""
 
     def __init__(self, module: ir.Module, inlines: bool) -> None:
         self.module, self.inlines = module, inlines
@@ -85,7 +86,7 @@ class _Shared:
         self.look: ir.Function | None = None
 
     def kernel(self, signature: str, kernel: Kernel) -> ir.Function:
-        """The function of a kernel of this module's own."""
+        """The function of a kernel of this module."""
         if signature not in self.kernels:
             self.kernels[signature] = kernel_function(self.module, kernel, f"kernel{len(self.kernels)}")
             if self.inlines and not kernel.loops:
@@ -94,7 +95,7 @@ class _Shared:
 
 
 class _Words(dict[str, Any]):
-    """The run-time values of a function by name; each is read when it is first asked for."""
+    """The run-time values of a function by name; each is loaded at its first use."""
 
     def __init__(self, program: _Program):
         self.program = program
@@ -105,33 +106,33 @@ class _Words(dict[str, Any]):
 
 
 class _Program:
-    """The function of a part, or of a region; with `strip`, of rows [low, high) of a region."""
+    """Emitter of the function of a part or region; with `strip`, for rows [low, high) of a region."""
 
     strip: tuple[Any, ...] = ()
-    turns: tuple[Any, ...] = ()
+    iterations: tuple[Any, ...] = ()
 
-    def __init__(self, made: Plan | Part, shared: _Shared, name: str, strip: bool = False):
-        self.plan, self.shared, self.module = made, shared, shared.module
+    def __init__(self, plan: Plan | Part, shared: _Shared, name: str, strip: bool = False):
+        self.plan, self.shared, self.module = plan, shared, shared.module
         signature = ir.FunctionType(I32, [*OF_WORDS.args, *[I64, I64] * strip])
         self.run = ir.Function(self.module, signature, name)
-        self.nested = isinstance(made, Plan)
+        self.nested = isinstance(plan, Plan)
         self.b = ir.IRBuilder(self.run.append_basic_block("entry"))
         self.values, pointers, *rows = self.run.args
         self.strip = tuple(rows)
-        self.places = {name: i for i, name in enumerate(made.values)}
+        self.places = {name: i for i, name in enumerate(plan.values)}
         self.env: dict[str, Any] = _Words(self)
         self.pointers = self._buffers(pointers)
         self.polys = PolyEmitter(self.env)
         self.status = self.b.alloca(I32)
         self.b.store(ir.Constant(I32, 0), self.status)
-        for i, step in enumerate(made.steps, 0 if isinstance(made, Plan) else made.first):
-            for fill in made.fills.get(i, []):
+        for i, step in enumerate(plan.steps, 0 if isinstance(plan, Plan) else plan.first):
+            for fill in plan.fills.get(i, []):
                 self._fill(*fill)
             match step:
                 case Launch():
                     self._launch(i, step)
                     if any(isinstance(x, Check) for x in flattened(step.kernel.body)):
-                        self.leave_if_failed(self.b.load(self.status))  # before what it checked is an address
+                        self.leave_if_failed(self.b.load(self.status))  # before a checked index is used as an address
                 case Matmul():
                     self._matmul(step)
                 case Call():
@@ -141,10 +142,10 @@ class _Program:
         self.b.ret(self.b.load(self.status))
 
     def word(self, name: str) -> Any:
-        """A run-time value, read where the function begins."""
+        """A run-time value, loaded in the entry block."""
         with self.b.goto_entry_block():
             word = self.b.load(self.b.gep(self.values, [ir.Constant(I64, self.places[name])]))
-        if self.nested:  # so that what is read in a loop is read once
+        if self.nested:  # so that a loop loads it once
             word.set_metadata("invariant.load", self.module.add_metadata([]))
         return word
 
@@ -154,34 +155,34 @@ class _Program:
             return {name: self._placed(name, pointers) for name in self.plan.buffers}
         inputs, outputs = len(self.plan.graph.inputs), len(self.plan.graph.outputs)
         arena = self.b.load(self.b.gep(pointers, [ir.Constant(I64, inputs + outputs)]))
-        found = {}
+        table = {}
         for name, where in self.plan.memory.items():
             kind, _, number = where.partition(" ")
             if kind == "temp":
-                found[name] = self.b.gep(arena, [self.env[f"offset.{name}"]])
+                table[name] = self.b.gep(arena, [self.env[f"offset.{name}"]])
             elif kind == "stack":
-                found[name] = self.stack(int(number))
+                table[name] = self.stack(int(number))
             else:
                 position = int(number) + (inputs if kind == "output" else 0)
-                found[name] = self.b.load(self.b.gep(pointers, [ir.Constant(I64, position)]))
+                table[name] = self.b.load(self.b.gep(pointers, [ir.Constant(I64, position)]))
         self.arena = arena
-        return found
+        return table
 
     def _placed(self, name: str, pointers: Any) -> Any:
         index, behind = (self.env[word] for word in place_of(name))
         return self.b.gep(self.b.load(self.b.gep(pointers, [index])), [behind])
 
     def stack(self, size: int) -> Any:
-        """Memory of this function: so many bytes."""
+        """Stack memory of `size` bytes, allocated in the entry block."""
         with self.b.goto_entry_block():
             return self.b.bitcast(self.b.alloca(ir.ArrayType(I8, max(size, 1)), align=16), POINTER)
 
-    def region(self, made: Plan, strip: bool = False) -> ir.Function:
-        """The function of a region; with `strip`, or within one, of some of its rows."""
+    def region(self, plan: Plan, strip: bool = False) -> ir.Function:
+        """The function of a region; with `strip`, or inside one, for some of its rows."""
         strip = strip or bool(self.strip)
-        key = (made.text(), strip)
+        key = (plan.text(), strip)
         if key not in self.shared.regions:
-            function = _Program(made, self.shared, self.module.get_unique_name("region"), strip).run
+            function = _Program(plan, self.shared, self.module.get_unique_name("region"), strip).run
             function.linkage = "internal"
             if self.shared.inlines:
                 function.attributes.add("alwaysinline")
@@ -189,11 +190,16 @@ class _Program:
         return self.shared.regions[key]
 
     def look(self) -> ir.Function:
-        """The function that looks for signals, `i32 look(i64 address)`; it does nothing where the address is 0."""
+        """The safepoint function, `i32 look(i64 address)`; it does nothing if the address is 0."""
         if self.shared.look is None:
             self.shared.look = look = ir.Function(self.module, ir.FunctionType(I32, [I64]), "look")
             look.linkage = "internal"
-            for attribute in ("cold", "noinline", "nounwind", "inaccessiblememonly"):  # no memory of the loop
+            for attribute in (
+                "cold",
+                "noinline",
+                "nounwind",
+                "inaccessiblememonly",
+            ):  # no memory of the loop
                 look.attributes.add(attribute)
             b = ir.IRBuilder(look.append_basic_block("entry"))
             with b.if_then(b.icmp_unsigned("==", look.args[0], ir.Constant(I64, 0))):
@@ -215,7 +221,7 @@ class _Program:
         signature, names = kernel.signature()
         alone = step.stands_alone and not self.strip
         in_waves = isinstance(self.plan, Plan) and self.plan.waves is not None
-        apart = alone or (step.stands_alone and in_waves)  # the loop has it for turns that threads share too
+        apart = alone or (step.stands_alone and in_waves)  # shared iterations call the same function
         function = declared_kernel(self.module, kernel) if apart else self.shared.kernel(signature, kernel)
         constants = kernel.constants()
         args = [self._argument(n, kernel, constants) for n in names]
@@ -263,7 +269,7 @@ class _Program:
         self.b.call(self._support(f"tg_fill.{dtype}"), [pointer, start, self.polys.emit(self.b, size)])
 
     def _support(self, name: str) -> Any:
-        """A function whose address is a run-time value, so that it is loaded only where some shape needs it."""
+        """A function whose address is a run-time value, so that it is loaded only for the shapes that need it."""
         return self.b.inttoptr(self.env[name], signature(name).as_pointer())
 
     def _external(self, name: str, signature: Any) -> Any:
@@ -320,7 +326,7 @@ class _Program:
 
     # -- calls of NumPy ----------------------------------------------------------------------------------
     def _call(self, step: Call) -> None:
-        """A draw that is written out, or a call of NumPy."""
+        """Emit a compiled random draw, or a call of NumPy."""
         native = native_of(step.node)
         if native is None:
             self._call_numpy(step)
@@ -329,7 +335,7 @@ class _Program:
         write_draw(self.b, native, self.pointers[step.operands[0]], outs, lambda: self._call_numpy(step))
 
     def _call_numpy(self, step: Call) -> None:
-        """`i32 callback(i64 number, void **pointers)`, pointers to the operands and to the results that are used."""
+        """Emit `i32 callback(i64 number, void **pointers)`, with pointers to the operands and the used results."""
         names = [*step.operands, *filter(None, step.outs)]
         array = ir.ArrayType(POINTER, len(names))
         with self.b.goto_entry_block():
@@ -351,7 +357,7 @@ class _Program:
 
     # -- loops that threads share ----------------------------------------------------------------------------
     def shared_out(self, i: int, step: Repeat) -> None:
-        """Run step `i` on one strip, or share of its turns, after the other, or let threads do it."""
+        """Run the strips, or shares of iterations, of step `i` serially, or on threads."""
         names = list(dict.fromkeys(step.buffers))
         free = self._slot(ir.Constant(I64, -1))
         fields = [self.values, self.status, self.arena, free, *(self.pointers[name] for name in names)]
@@ -365,16 +371,16 @@ class _Program:
             with then:
                 self.b.call(task, [opaque, ir.Constant(I64, 0)])
             with otherwise:
-                in_turn, shared, threaded = (self.env[name] for name in (*EACH_CHUNK, f"parallel.{i}"))
-                each_chunk(self.b, in_turn, shared, threaded, (task, opaque, shares))
+                in_iteration, shared, threaded = (self.env[name] for name in (*EACH_CHUNK, f"parallel.{i}"))
+                each_chunk(self.b, in_iteration, shared, threaded, (task, opaque, shares))
         self.leave_if_failed(self.b.load(self.status))
 
 
 class _Share(_Program):
-    """The task of a loop that threads share: all of its turns on the strip, or the share of its turns, of this number.
+    """The task of a loop that threads share: all iterations on one strip, or one share of the iterations.
 
-    Turns have temporary values; for these there are as many places in memory as there are shares, and a word with a bit
-    for each that is free. A task takes the first: so few places are used, again and again, where there are few threads.
+    Iterations have temporaries. There is one block of memory per share, and a bitmask of free blocks. A task takes the
+    first free block, so that few blocks are reused if there are few threads.
     """
 
     def __init__(self, outer: _Program, i: int, step: Repeat, names: list[str]):
@@ -401,7 +407,10 @@ class _Share(_Program):
         else:
             self._leave_if_others_failed()
             bit = self._taken(self.b.bitcast(free, I64.as_pointer()))
-            self.turns = (*part, self.b.mul(self.b.cttz(bit, ir.Constant(ir.IntType(1), 1)), self.env[f"room.{i}"]))
+            self.iterations = (
+                *part,
+                self.b.mul(self.b.cttz(bit, ir.Constant(ir.IntType(1), 1)), self.env[f"room.{i}"]),
+            )
             run_nested(self, i, step)
             self.b.atomic_rmw("or", self.b.bitcast(free, I64.as_pointer()), bit, "release")
         self.b.ret_void()
@@ -412,7 +421,7 @@ class _Share(_Program):
             self.b.ret_void()
 
     def _taken(self, free: Any) -> Any:
-        """Take the first free place: its bit. One that fails does not give it back; there are enough."""
+        """Take the first free block: its bit. A failing task does not free it; there are enough blocks."""
         before, attempt, taken = self.b.block, self.b.append_basic_block("attempt"), self.b.append_basic_block("taken")
         seen = self.b.load_atomic(free, "monotonic", 8)
         self.b.branch(attempt)
@@ -420,9 +429,9 @@ class _Share(_Program):
         word = self.b.phi(I64)
         word.add_incoming(seen, before)
         rest = self.b.and_(word, self.b.sub(word, ir.Constant(I64, 1)))
-        found = self.b.cmpxchg(free, word, rest, "acquire", "monotonic")
-        word.add_incoming(self.b.extract_value(found, 0), attempt)
-        self.b.cbranch(self.b.extract_value(found, 1), taken, attempt)
+        result = self.b.cmpxchg(free, word, rest, "acquire", "monotonic")
+        word.add_incoming(self.b.extract_value(result, 0), attempt)
+        self.b.cbranch(self.b.extract_value(result, 1), taken, attempt)
         self.b.position_at_end(taken)
         return self.b.xor(word, rest)
 

@@ -1,8 +1,8 @@
-"""The LLVM code of the steps that run regions: the loop, or the branches, around calls of the functions of regions.
+"""Emit the control flow of scan, while and cond steps around calls of their region functions.
 
-The function of a region, `i32 region(i64 *words, void **pointers)`, is called with pointers to its inputs, its outputs
-and its arena; what it returns, unless 0, ends the program. It is called at one place as a rule, and so inlined: then
-the pointers are registers, and so are the carries that are kept on the stack.
+A region function, `i32 region(i64 *words, void **pointers)`, receives pointers to its inputs, outputs and arena. A
+result other than 0 ends the program. It usually has one call site and is inlined there: the pointers then become
+registers, and so do the carries on the stack.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ __all__ = ["CAPACITY", "run_nested"]
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER = I8.as_pointer()
 ZERO, ONE = ir.Constant(I64, 0), ir.Constant(I64, 1)
-CAPACITY = -1  # the number under which the callback is told that the rows of a loop are full
+CAPACITY = -1  # the call number that reports a loop whose rows are full
 
 
 class Program(Protocol):
-    """What is asked of the function under construction: see `tracegrad.codegen.program.region_function`."""
+    """Interface of the function under construction: see `tracegrad.codegen.program.region_function`."""
 
     b: ir.IRBuilder
     env: dict[str, Any]
@@ -37,10 +37,10 @@ class Program(Protocol):
     module: ir.Module
     nested: bool
     strip: tuple[Any, ...]  # the rows [low, high) that it computes; () if all
-    turns: tuple[Any, ...]  # the turns [low, high) that it runs, and where in the arena; () if all
+    iterations: tuple[Any, ...]  # the iterations [low, high) that it runs, and their arena; () if all
 
     def stack(self, size: int) -> Any: ...
-    def region(self, made: Any, strip: bool = False) -> ir.Function: ...
+    def region(self, result: Any, strip: bool = False) -> ir.Function: ...
     def words_of(self, region: str) -> Any: ...
     def leave_if_failed(self, status: Any) -> None: ...
     def look(self) -> ir.Function: ...
@@ -65,14 +65,14 @@ def run_nested(program: Program, i: int, step: Nested) -> None:
 
 
 def _is_shared(program: Program, step: Repeat) -> bool:
-    """Whether threads may share the strips or turns of a loop; a small one within others stays where it is."""
-    if program.strip or program.turns:
+    """Whether threads may share the strips or iterations of a loop; a small loop inside another one runs serially."""
+    if program.strip or program.iterations:
         return False
-    return bool(step.strips or (step.turns and (step.turns.wide or not program.nested)))
+    return bool(step.strips or (step.iterations and (step.iterations.wide or not program.nested)))
 
 
 def _in_waves(program: Program, i: int, step: Repeat) -> None:
-    """Several turns at a time, if that is worth it and there is one thread; else one after the other."""
+    """Run iterations in waves if that is profitable and there is one thread; else one after the other."""
     b = program.b
     begin, ask, decide = b.block, *(b.append_basic_block(f"{name}.{i}") for name in ("ask", "decide"))
     b.cbranch(b.icmp_signed(">", program.env[f"depth.{i}"], ONE), ask, decide)
@@ -92,19 +92,19 @@ def _in_waves(program: Program, i: int, step: Repeat) -> None:
 
 
 class _Emitter:
-    """What loops and branches share."""
+    """Base class of the emitters of loops and branches."""
 
     def __init__(self, program: Program, i: int, step: Nested):
         self.program, self.i, self.b = program, i, program.b
         self.strip = program.strip
-        self.functions = {name: program.region(made) for name, made in step.regions.items()}
+        self.functions = {name: program.region(result) for name, result in step.regions.items()}
         self.words = {name: program.words_of(f"{i}.{name}") for name in step.regions}
         self.arena = self._scratch("arena")
         self.consts = [self._pointer(x) for x in step.consts]
         self.results = [
             self._pointer(x) if x.buffer else self._scratch(f"result {k}") for k, x in enumerate(step.results)
         ]
-        most = max(len(made.graph.inputs) + len(made.graph.outputs) for made in step.regions.values()) + 1
+        most = max(len(result.graph.inputs) + len(result.graph.outputs) for result in step.regions.values()) + 1
         self.slots = program.stack(8 * most)
 
     def _pointer(self, block: Block) -> Any:
@@ -120,7 +120,7 @@ class _Emitter:
         return self.program.polys.emit(self.b, size)
 
     def _row(self, base: Any, block: Block, i: Any) -> Any:
-        """The row `i`; of rows that nothing uses, there is one."""
+        """The address of row `i`; unused rows share one address."""
         return self.b.gep(base, [self.b.mul(i, self._bytes(block.bytes))]) if block.buffer else base
 
     def _call(self, region: str, pointers: Sequence[Any]) -> None:
@@ -131,7 +131,7 @@ class _Emitter:
         self.program.leave_if_failed(self.b.call(self.functions[region], args))
 
     def _copy(self, target: Any, source: Any, size: Poly) -> None:
-        """Copy a block; of one that is not on the stack, the rows of the strip."""
+        """Copy a block; if it is not on the stack, only the rows of the strip."""
         count = self._bytes(size)
         if self.program.strip and size.value is None:
             low, high = self.program.strip
@@ -149,7 +149,7 @@ class _Emitter:
 
 
 class _Carry:
-    """Where one carry is: `source` before a turn, `target` after it."""
+    """The addresses of one carry: `source` before an iteration, `target` after it."""
 
     def __init__(self, emitter: _Loop, step: Looping, k: int, odd: Any):
         self.emitter, self.b = emitter, emitter.b
@@ -166,7 +166,7 @@ class _Carry:
             self.source, self.target = emitter.program.stack(size), emitter.program.stack(size)
             emitter._copy(self.source, self.init, self.size)
         elif self.alternates:
-            # A loop whose number of turns is known begins with the block that makes the last one write the result.
+            # A loop of known length begins with the block that makes the last iteration write the result.
             other = emitter._scratch(f"carry {k}")
             self.source = self.init
             self.target = self.b.select(odd, self.result, other)
@@ -177,22 +177,22 @@ class _Carry:
                 emitter._copy(self.result, self.init, self.size)
 
     def begin(self, before: Any) -> None:
-        """At the head of the loop."""
+        """Emit the phis at the loop head."""
         if self.alternates:
             self.phis = [self.b.phi(POINTER) for _ in range(3)]
             for phi, value in zip(self.phis, (self.source, self.target, self.other)):
                 phi.add_incoming(value, before)
             self.source, self.target, self.other = self.phis
 
-    def turn(self) -> None:
-        """At the end of a turn."""
+    def iteration(self) -> None:
+        """Emit the update at the end of an iteration."""
         if self.on_stack:
             self.emitter._copy(self.source, self.target, self.size)
         for phi, value in zip(self.phis, (self.target, self.other, self.target)):
             phi.add_incoming(value, self.b.block)
 
     def end(self) -> None:
-        """Behind the loop."""
+        """Emit the final copy after the loop."""
         if self.on_stack and self.wanted:
             self.emitter._copy(self.result, self.source, self.size)
         elif self.alternates and self.wanted:
@@ -201,54 +201,54 @@ class _Carry:
 
 
 class _Loop(_Emitter):
-    """`while test(): turn()`, with the carries from turn to turn."""
+    """A loop `while test(): turn()`, with carries between iterations."""
 
     step: Looping
 
     def loop(self, odd: Any, first: Any = ZERO) -> Any:
-        """The loop, from turn `first` on; returns the number of turns."""
+        """Emit the loop, from iteration `first` on; returns the number of iterations."""
         self.carries = [_Carry(self, self.step, k, odd) for k in range(len(self.step.carried))]
         self.begin(first)
         before = self.b.block
         head, inside, after = (self._block(f"{name}.{self.i}") for name in ("head", "inside", "after"))
         self.b.branch(head)
         self.b.position_at_end(head)
-        turn = self.b.phi(I64)
-        turn.add_incoming(first, before)
+        iteration = self.b.phi(I64)
+        iteration.add_incoming(first, before)
         for carry in self.carries:
             carry.begin(before)
-        self.b.cbranch(self.test(turn), inside, after)
+        self.b.cbranch(self.test(iteration), inside, after)
         self.b.position_at_end(inside)
-        self.turn(turn)
-        if not self.program.strip:  # where threads share the turns
-            self._look(turn)
+        self.iteration(iteration)
+        if not self.program.strip:  # if threads share the iterations
+            self._look(iteration)
         for carry in self.carries:
-            carry.turn()
-        turn.add_incoming(self.b.add(turn, ONE, flags=("nsw", "nuw")), self.b.block)
+            carry.iteration()
+        iteration.add_incoming(self.b.add(iteration, ONE, flags=("nsw", "nuw")), self.b.block)
         self.b.branch(head)
         self.b.position_at_end(after)
         self.end()
-        return turn
+        return iteration
 
     def begin(self, first: Any) -> None:
-        """Before turn `first`."""
+        """Emit code before iteration `first`."""
 
     def end(self) -> None:
-        """Behind the loop."""
+        """Emit code after the loop."""
         for carry in self.carries:
             carry.end()
 
-    def _look(self, turn: Any) -> None:
-        """Look for signals, now and then."""
+    def _look(self, iteration: Any) -> None:
+        """Emit the safepoint poll, once per group of iterations."""
         mask = self._word("look")
-        due = self.b.icmp_unsigned("==", self.b.and_(turn, mask), mask)
+        due = self.b.icmp_unsigned("==", self.b.and_(iteration, mask), mask)
         with self.b.if_then(due, likely=False):
             self.program.leave_if_failed(self.b.call(self.program.look(), [self.program.env["tg_look"]]))
 
-    def test(self, turn: Any) -> Any:
+    def test(self, iteration: Any) -> Any:
         raise NotImplementedError
 
-    def turn(self, turn: Any) -> None:
+    def iteration(self, turn: Any) -> None:
         raise NotImplementedError
 
 
@@ -260,8 +260,8 @@ class _Repeat(_Loop):
         self.length = self._word("length")
 
         self.first, self.last = ZERO, self.length
-        if program.turns:
-            self.first, self.last, place = program.turns
+        if program.iterations:
+            self.first, self.last, place = program.iterations
             self.arena = self.b.gep(self.arena, [place])
 
     def emit(self) -> None:
@@ -269,28 +269,30 @@ class _Repeat(_Loop):
         self.loop(odd, self.first)
 
     def begin(self, first: Any) -> None:
-        """The counters before turn `first`."""
-        for k, growth in (self.step.turns.counters if self.program.turns and self.step.turns else {}).items():
+        """Initialize the induction variables for iteration `first`."""
+        for k, growth in (
+            self.step.iterations.counters if self.program.iterations and self.step.iterations else {}
+        ).items():
             counter = self.b.bitcast(self.carries[k].source, I64.as_pointer())
             grown = self.b.mul(first, ir.Constant(I64, growth))
             self.b.store(self.b.add(self.b.load(counter), grown), counter)
 
     def end(self) -> None:
-        if not self.program.turns:
+        if not self.program.iterations:
             super().end()
             return
         with self._if(self.b.icmp_signed("==", self.last, self.length)):
             super().end()
 
-    def test(self, turn: Any) -> Any:
-        return self.b.icmp_signed("<", turn, self.last)
+    def test(self, iteration: Any) -> Any:
+        return self.b.icmp_signed("<", iteration, self.last)
 
-    def turn(self, turn: Any) -> None:
+    def iteration(self, turn: Any) -> None:
         self.run(turn, [c.source for c in self.carries], [c.target for c in self.carries])
 
-    def run(self, turn: Any, sources: Sequence[Any], targets: Sequence[Any]) -> None:
-        """A turn, from what it reads of what the loop carries to what it writes."""
-        i = self.b.sub(self.b.sub(self.length, ONE), turn) if self.step.reverse else turn
+    def run(self, iteration: Any, sources: Sequence[Any], targets: Sequence[Any]) -> None:
+        """Emit an iteration, from the carries it reads to the carries it writes."""
+        i = self.b.sub(self.b.sub(self.length, ONE), iteration) if self.step.reverse else iteration
         xs = map(self._row, self.xs, self.step.xs, [i] * len(self.xs))
         stacked = self.results[len(self.carries) :]
         rows = map(self._row, stacked, self.step.stacked, [i] * len(stacked))
@@ -298,8 +300,7 @@ class _Repeat(_Loop):
 
 
 class _Waves(_Repeat):
-    """A loop that runs in waves: see `tracegrad.codegen.plan.wavefront`. All that it carries alternates between two
-    blocks."""
+    """A loop that runs in waves (`tracegrad.codegen.plan.wavefront`). All carries alternate between two blocks."""
 
     def __init__(self, program: Program, i: int, step: Repeat):
         super().__init__(program, i, step)
@@ -316,33 +317,33 @@ class _Waves(_Repeat):
         self.end()
 
     def _group(self, number: Any) -> None:
-        """Some turns, which run in waves."""
+        """Run a group of iterations in waves."""
         first = self.b.mul(number, self.depth)
-        turns = smaller(self.b, self.depth, self.b.sub(self.length, first))
-        waves = self.b.add(self.chunks, self.b.sub(turns, ONE))
-        loop(self.b, waves, lambda wave: self._wave(first, turns, wave))
+        iterations = smaller(self.b, self.depth, self.b.sub(self.length, first))
+        waves = self.b.add(self.chunks, self.b.sub(iterations, ONE))
+        loop(self.b, waves, lambda wave: self._wave(first, iterations, wave))
 
-    def _wave(self, first: Any, turns: Any, wave: Any) -> None:
-        """Those of the turns that have a chunk in this wave; the later the turn, the earlier the chunk."""
+    def _wave(self, first: Any, iterations: Any, wave: Any) -> None:
+        """Run the iterations that have a chunk in this wave; the later the iteration, the earlier the chunk."""
         over = self.b.sub(wave, self.b.sub(self.chunks, ONE))
         begin = self.b.select(self.b.icmp_signed(">", over, ZERO), over, ZERO)
-        count = self.b.sub(smaller(self.b, turns, self.b.add(wave, ONE)), begin)
+        count = self.b.sub(smaller(self.b, iterations, self.b.add(wave, ONE)), begin)
 
         def one(k: Any) -> None:
-            turn = self.b.add(begin, k)
-            self._chunk(self.b.add(first, turn), self.b.sub(wave, turn))
+            iteration = self.b.add(begin, k)
+            self._chunk(self.b.add(first, iteration), self.b.sub(wave, iteration))
 
         loop(self.b, count, one)
         self.program.leave_if_failed(self.b.call(self.program.look(), [self.program.env["tg_look"]]))
 
-    def _chunk(self, turn: Any, chunk: Any) -> None:
+    def _chunk(self, iteration: Any, chunk: Any) -> None:
         low = self.b.mul(chunk, self._word("chunk"))
         self.strip = (low, smaller(self.b, self.b.add(low, self._word("chunk")), self._word("rows")))
-        is_odd, is_first = self.b.trunc(turn, ir.IntType(1)), self.b.icmp_signed("==", turn, ZERO)
+        is_odd, is_first = self.b.trunc(iteration, ir.IntType(1)), self.b.icmp_signed("==", iteration, ZERO)
         targets = [self.b.select(is_odd, x.other, x.target) for x in self.carries]
         before = [self.b.select(is_odd, x.target, x.other) for x in self.carries]
         sources = [self.b.select(is_first, x.init, source) for x, source in zip(self.carries, before)]
-        self.run(turn, sources, targets)
+        self.run(iteration, sources, targets)
 
 
 class _While(_Loop):
@@ -360,18 +361,18 @@ class _While(_Loop):
                 self._clear_last()
 
     def _clear_last(self) -> None:
-        """Zeros for the last rows; those between are not read, and hold what was there."""
+        """Store zeros to the last rows; unused rows before them are never read, and stay uninitialized."""
         last = self.b.sub(self._word("capacity"), ONE)
         for base, block in zip(self.stacked, self.step.stacked):
             if block.buffer:
                 row, size = self._row(base, block, last), self._bytes(block.bytes)
                 self.b.memset(row, ir.Constant(I8, 0), size)
 
-    def test(self, turn: Any) -> Any:
+    def test(self, iteration: Any) -> Any:
         self._call("cond", [*(c.source for c in self.carries), *self.consts, self.flag])
         return self.b.icmp_unsigned("!=", self.b.load(self.flag), ir.Constant(I8, 0))
 
-    def turn(self, turn: Any) -> None:
+    def iteration(self, turn: Any) -> None:
         if self.stacked:
             with self._if(self.b.icmp_signed(">=", turn, self._word("capacity"))):
                 signature = ir.FunctionType(I32, [I64, POINTER.as_pointer()])
@@ -388,7 +389,7 @@ class _Branch(_Emitter):
         self.index = self._pointer(step.index)
 
     def emit(self) -> None:
-        """A number below the first means the first, one above the last means the last."""
+        """Emit the branches; an index below the first selects the first, one above the last selects the last."""
         index = self.b.load(self.b.bitcast(self.index, I64.as_pointer()))
         blocks = [self._block(f"branch.{self.i}.{k}") for k in range(len(self.functions))]
         after, others = self._block(f"after.{self.i}"), self._block(f"others.{self.i}")

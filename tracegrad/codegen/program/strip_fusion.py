@@ -1,20 +1,21 @@
-"""The function of words (`tracegrad.codegen.program.interpreter`) that runs a band: several kernels, strip by strip.
+"""Emit the instruction that runs a band: several kernels, strip by strip (strip-fused kernels).
 
-Its words are
+It is a function of words (`tracegrad.codegen.program.interpreter`) with the operands
 
     tg_step.band    the addresses of a function of `EACH_CHUNK` and of the C library's `malloc` and `free`; chunks, rows
                     of a chunk, rows, rows of a strip, bytes of a strip's memory, the numbers of the program's pointers,
                     of kernels, and of the words of all of these, which follow
     a kernel        its address, how many iterations of its loop a row is, the numbers of its local buffers, of its
                     partial results, and of its own words; these three follow
-    a local buffer  which of the kernel's own words are its place, where it lies in a strip's memory, bytes of a row
-    a partial one   which of these words are its place, the place of that of the first chunk, bytes from one chunk to
-                    the next, where one lies in a strip's memory, elements, the address of `tg_merge`
-    own words       of which the first two are the rows
+    a local buffer  the number of its place among the kernel's own words, its offset in a strip's memory, bytes of a row
+    a partial one   the number of its place among these words, the place of the first chunk's result, bytes from one
+                    chunk to the next, its offset in a strip's memory, elements, the address of `tg_merge`
+    own words       the first two are the rows
 
-A chunk has memory for a strip of the local buffers, for which kernels are given one pointer more. It is of the C
-library, for no more chunks run at a time than there are threads, and their stacks may be small. The first strip of a
-chunk reduces into the partial result of the chunk, each other one into the strip's memory, and that is merged.
+A chunk has memory for one strip of the local buffers, and passes it to the kernels as one more pointer. The memory is
+allocated by the C library, because stacks of threads may be small, and no more chunks run at a time than there are
+threads. The first strip of a chunk reduces into the partial result of the chunk. Each other strip reduces into the
+strip's memory, which is then merged.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ __all__ = ["HEAD", "LOCAL", "OF_KERNEL", "PARTIAL", "band_module"]
 HEAD, OF_KERNEL, LOCAL, PARTIAL = 11, 5, 3, 7  # words before the kernels; of a kernel, a local buffer, a partial result
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER, WORDS = I8.as_pointer(), I64.as_pointer()
-NO_MEMORY = 5  # the status of a chunk that gets none
+NO_MEMORY = 5  # the status of a chunk without memory
 
 
 def band_module(name: str) -> str:
-    """The module that defines the function, as text."""
+    """Emit the module that defines the function, as text."""
     module = ir.Module(name)
     task = _Task(module).function
     function = ir.Function(module, OF_WORDS, name)
@@ -73,24 +74,26 @@ class _Task:
         self.b = b = ir.IRBuilder(self.function.append_basic_block("entry"))
         raw, self.chunk = self.function.args
         self.context = b.bitcast(raw, _CONTEXT.as_pointer())
-        given, pointers = b.load(_field(b, self.context, 0)), b.load(_field(b, self.context, 1))
-        rows, total, self.strip, memory, self.count, self.kernels, size = (_word(b, given, k) for k in range(4, HEAD))
+        operands, pointers = b.load(_field(b, self.context, 0)), b.load(_field(b, self.context, 1))
+        rows, total, self.strip, memory, self.count, self.kernels, size = (
+            _word(b, operands, k) for k in range(4, HEAD)
+        )
         self.words, self.pointers = b.alloca(I64, size), b.alloca(POINTER, b.add(self.count, ir.Constant(I64, 1)))
         self.position = b.alloca(I64)
-        block = b.call(_function(b, _word(b, given, 1), POINTER, I64), [b.add(memory, ir.Constant(I64, LINE))])
+        block = b.call(_function(b, _word(b, operands, 1), POINTER, I64), [b.add(memory, ir.Constant(I64, LINE))])
         with b.if_then(b.icmp_unsigned("==", block, ir.Constant(POINTER, None)), likely=False):
             self._fail(ir.Constant(I32, NO_MEMORY))
             b.ret_void()
         aligned = b.and_(b.add(b.ptrtoint(block, I64), ir.Constant(I64, LINE)), ir.Constant(I64, -LINE))
         self.memory = b.inttoptr(aligned, POINTER)
-        loop(b, size, lambda k: b.store(_word(b, given, b.add(k, ir.Constant(I64, HEAD))), _at(b, self.words, k)))
+        loop(b, size, lambda k: b.store(_word(b, operands, b.add(k, ir.Constant(I64, HEAD))), _at(b, self.words, k)))
         loop(b, self.count, lambda k: b.store(b.load(b.gep(pointers, [k])), b.gep(self.pointers, [k])))
         b.store(self.memory, b.gep(self.pointers, [self.count]))
         self.low = b.mul(self.chunk, rows)
         self.end = smaller(self.b, b.add(self.low, rows), total)
         more = b.add(b.sub(self.end, self.low), b.sub(self.strip, ir.Constant(I64, 1)))
         loop(b, b.sdiv(more, self.strip), self._strip)
-        b.call(_function(b, _word(b, given, 2), ir.VoidType(), POINTER), [block])
+        b.call(_function(b, _word(b, operands, 2), ir.VoidType(), POINTER), [block])
         b.ret_void()
 
     def _fail(self, status: Any) -> None:
@@ -125,7 +128,8 @@ class _Task:
         b.store(b.sdiv(b.sub(words, begin), ir.Constant(I64, 8)), self.position)
 
     def _local(self, record: Any, own: Any, low: Any) -> None:
-        """Say where row 0 of a local buffer would be, if its rows before this strip were there."""
+        """Set the address of a local buffer to the virtual address of its row 0, so that rows of this strip are in
+        memory."""
         b = self.b
         number, begin, row = (_word(b, record, k) for k in range(LOCAL))
         self._place(own, number, self.count, b.sub(begin, b.mul(low, row)))

@@ -1,1 +1,1 @@
-"""The CPU that code is generated for: its features, cache lines and pages."""
+"""Describe the target CPU of generated code: its features, cache lines and pages."""

@@ -1,6 +1,6 @@
-"""Sizes of cache lines and pages, which decide where buffers lie."""
+"""Sizes of cache lines and pages, which decide the alignment of buffers."""
 
 __all__ = ["LINE", "PAGE", "STEP"]
 
-LINE, PAGE = 64, 4096  # bytes; those of a line of the cache come together
-STEP = 27  # lines: where a page begins again, places of up to six blocks are seven lines apart, or more
+LINE, PAGE = 64, 4096  # bytes of a cache line and of a page
+STEP = 27  # lines between page offsets of consecutive blocks: up to six blocks are at least seven lines apart

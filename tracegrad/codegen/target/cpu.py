@@ -1,4 +1,4 @@
-"""The CPU that code is made for: its name, its features, and what follows from these."""
+"""Describe the target CPU: its name, its features, and the capabilities derived from them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def cpu_name() -> str:
 
 @cache
 def features() -> set[str]:
-    """The features of the CPU that code is made for."""
-    given = os.environ.get("NUMBA_CPU_FEATURES")
-    if given is not None:
-        return {x[1:] for x in given.split(",") if x.startswith("+")}
-    found = {name for name, is_there in ll.get_host_cpu_features().items() if is_there}
+    """The features of the target CPU."""
+    operands = os.environ.get("NUMBA_CPU_FEATURES")
+    if operands is not None:
+        return {x[1:] for x in operands.split(",") if x.startswith("+")}
+    results = {name for name, is_there in ll.get_host_cpu_features().items() if is_there}
     if os.environ.get("NUMBA_ENABLE_AVX", "1") == "0":
-        found = {name for name in found if not name.startswith("avx")}
-    return found
+        results = {name for name in results if not name.startswith("avx")}
+    return results
 
 
 def has_masks_of_bytes() -> bool:
@@ -35,25 +35,25 @@ def has_masks_of_bytes() -> bool:
 
 @cache
 def stores_slowly_with_masks() -> bool:
-    """Whether a vector that is stored with a mask takes a dozen cycles, as on AMD's CPUs before those with AVX-512."""
+    """Whether masked vector stores are slow, as on AMD CPUs without AVX-512."""
     return is_zen() and not has_masks_of_bytes()
 
 
 def is_zen() -> bool:
-    """Whether the CPU is one of AMD's, from 2017 on."""
+    """Whether the CPU is an AMD Zen."""
     return cpu_name().startswith("znver")
 
 
 def has_small_kernels() -> bool:
-    """Whether OpenBLAS computes small products at once, and faster than `gemm`, but for those with only the first
-    factor transposed. It has such kernels for all CPUs with AVX-512; on others than AMD's that was not measured."""
+    """Whether OpenBLAS has kernels for small products that are faster than the generated GEMM, except if only the first
+    factor is transposed. It has them for all CPUs with AVX-512, but they are used on AMD only."""
     return is_zen() and has_masks_of_bytes()
 
 
 def converts_halves() -> bool:
-    """Whether there are instructions between half and single precision; else LLVM calls functions that no module has.
+    """Whether instructions convert between half and single precision; else LLVM calls functions that no module defines.
 
-    Those of x86 are encoded as AVX is. All ARM of 64 bits have them.
+    The x86 instructions are VEX-encoded, so they need AVX. All 64-bit ARM CPUs have them.
     """
     if ll.get_process_triple().startswith(("aarch64", "arm64")):
         return True

@@ -1,17 +1,15 @@
-"""Elementary functions as LLVM IR that the loop vectorizer can take into a kernel.
+"""Emit elementary functions as LLVM IR that the loop vectorizer can inline (vector math library).
 
-`call` emits the call of a scalar function of its own module, which is inlined: straight-line code of FMAs,
-selects and integer operations on bits, in float64 or float32 throughout. So a loop over it vectorises on
-any machine, and the vector body and the scalar tail give the same bits. NaN, infinities, -0.0 and
-denormals, in and out, are as NumPy has them; no fast-math flag is set and the control register is not
-touched. The floating-point exception flags mean nothing.
+`call` emits the call of a scalar function of its own module, which is inlined: straight-line code of FMAs, selects and
+integer operations on bits, in float64 or float32 throughout. A loop over it vectorizes on any machine, and the vector
+body and the scalar tail give the same bits. NaN, infinities, -0.0 and denormals, in and out, are as in NumPy. No
+fast-math flag is set and the control register is not touched. The floating-point exception flags mean nothing.
 
 The error is at most 1 ulp for exp and log, 4 ulp for erfc, ndtr, sech2, silu, gelu_tanh and x_ndtr, 8 ulp for the
-slopes, and 2 ulp for the others, over the whole range, in both formats.
-All are polynomials of this package (`exp`, `log`, `trig`, `erf`, `derivatives`,
-`power`); nothing calls the C library. sin, cos and tan compute a huge argument (from 2**40 on,
-2**17 in float32) out of line, lane by lane, and sinc_slope what is very close to its roots; of vectors, power does so
-with all that is not a normal number made of a positive one.
+derivatives, and 2 ulp for the others, over the whole range, in both formats. All functions are polynomials of this
+package (`exp`, `log`, `trig`, `erf`, `derivatives`, `power`), and none calls the C library. A rare argument is computed
+out of line, lane by lane: sin, cos and tan of a huge argument (from 2**40 on, 2**17 in float32), and sinc_slope very
+close to its roots. In a vector, power is computed out of line unless a positive normal number gives a normal number.
 """
 
 from __future__ import annotations
@@ -79,17 +77,16 @@ FUNCTIONS: Final[dict[str, Callable[..., Real]]] = {
     "x_ndtr_slope": x_ndtr_slope,
 }
 
-# Functions that compute huge arguments, or what is close to a root, out of line, in a function that a module may leave
-# to others.
+# Functions with an out-of-line part (huge arguments, or arguments close to a root), which modules may share.
 RARE: Final = ("sin", "cos", "tan", "sinc_slope")
 
 
 def call(builder: ir.IRBuilder, name: str, *args: ir.Value) -> ir.Value:
     """Emit `name`(*args) at the builder's position, for arguments all double or all float, or all vectors of one type.
 
-    The function is `tg.<name>.<f64|f32>`, for vectors with `x<lanes>` behind it, private to the builder's module
-    and defined there on first use. Raises KeyError for a name that is not in `FUNCTIONS` and for an argument of
-    another type.
+    The function is `tg.<name>.<f64|f32>`, with the suffix `x<lanes>` for vectors. It is private to the builder's module
+    and defined there at first use. Raises KeyError for a name that is not in `FUNCTIONS` and for an argument of another
+    type.
 
     >>> module = ir.Module()
     >>> signature = ir.FunctionType(ir.DoubleType(), [ir.DoubleType()])
@@ -119,7 +116,7 @@ def _define(module: ir.Module, symbol: str, body: Callable[..., Real], form: For
 
 
 def rare_module(symbol: str) -> str:
-    """The module that defines `tg.rare_<name>.<format>` for the modules that share it, as text.
+    """Emit the module that defines `tg.rare_<name>.<format>` for the modules that share it, as text.
 
     >>> "define double @tg.rare_sin.f64" in rare_module("tg.rare_sin.f64")
     True

@@ -1,4 +1,4 @@
-"""What AVX-512 has an instruction for, and other machines several: of vectors that fill a register."""
+"""Emit AVX-512 instructions (scale, exponent) for vectors that fill a register."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from tracegrad.codegen.vecmath.lanes import lanes_of
 
 __all__ = ["exponent_of", "has_instructions", "scale"]
 
-ROUNDING = 4  # as the control register says
+ROUNDING = 4  # rounding mode of the control register
 
 
 def has_instructions(form: Format) -> bool:
-    """Whether this machine has the instructions of this module for values of a format."""
+    """Whether the target has the instructions of this module for values of a format."""
     bits = lanes_of(form.real) * form.width
     return (bits == 512 and "avx512f" in features()) or (bits in (128, 256) and {"avx512f", "avx512vl"} <= features())
 
 
 def scale(x: Real, k: Real) -> Real:
-    """x * 2**k for a whole number k, through overflow and denormals, rounded once."""
+    """x * 2**k for an integral number k, through overflow and denormals, rounded once."""
     return _instruction("scalef", x, k)
 
 

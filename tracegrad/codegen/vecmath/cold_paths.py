@@ -1,7 +1,7 @@
-"""What hardly any value needs, computed behind a test: the control flow in the bodies of `vecmath`.
+"""Emit cold paths: code that hardly any value needs, after a branch or out of line.
 
-`call_where` is for what takes long, of single numbers too; `call_unless_all` and `computed_if_any` are for vectors, and
-skip what no lane needs. What they give does not depend on the way taken.
+`call_where` is for long code, also for scalars. `call_unless_all` and `computed_if_any` are for vectors, and skip code
+that no lane needs. The results do not depend on the path taken.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ __all__ = ["call_unless_all", "call_where", "computed_if_any", "share_rare_funct
 
 
 def call_where(condition: Mask, name: str, body: Callable[[Real], Real], x: Real, otherwise: Real) -> Real:
-    """body(x) where the condition holds (expected hardly ever), else `otherwise`.
+    """body(x) where the (rare) condition holds, else `otherwise`.
 
-    `body` becomes a function of its own, `tg.rare_<name>`, called behind a test; of a vector, by a function that calls
-    it for each lane for which the condition holds.
+    `body` becomes a separate function, `tg.rare_<name>`, called after a branch. For a vector, it is called for each
+    lane for which the condition holds.
 
-    LLVM's loop vectorizer leaves a loop with a call in it scalar, unless the callee has a masked vector variant
-    (the function attribute `vector-function-abi-variant` of the LLVM Language Reference). With one for two
-    lanes only it vectorises wider loops too, and calls the scalar function lane by lane, each call behind a
-    test of its lane's bit in the mask.
+    LLVM's loop vectorizer leaves a loop with a call scalar, unless the callee has a masked vector variant (the function
+    attribute `vector-function-abi-variant` of the LLVM Language Reference). With a variant for two lanes only it
+    vectorizes wider loops too, and calls the scalar function lane by lane, each call after a test of its lane's bit in
+    the mask.
     """
     builder, form, lanes = x.builder, x.format, lanes_of(x.format.real)
     function = _rare_function(builder.module, FORMATS[form.name], name, body)
@@ -51,10 +51,10 @@ def call_where(condition: Mask, name: str, body: Callable[[Real], Real], x: Real
 def call_unless_all(
     condition: Mask, name: str, body: Callable[..., Real], arguments: Sequence[Real], otherwise: Real
 ) -> Real:
-    """body(*arguments), which is `otherwise` where the condition holds.
+    """body(*arguments), which is equal to `otherwise` where the condition holds.
 
-    Of vectors, for whose lanes the condition is expected nearly always to hold, `body` becomes a function of its own,
-    `tg.<name>`, called behind a test and not optimised. Of single numbers it is just computed.
+    For vectors, whose lanes nearly always fulfill the condition, `body` becomes a separate function, `tg.<name>`,
+    called after a branch and not optimized. For scalars it is simply computed.
     """
     builder, form, lanes = condition.builder, condition.format, lanes_of(condition.format.real)
     if not lanes:
@@ -75,18 +75,18 @@ def call_unless_all(
 
 
 def computed_if_any(condition: Mask, body: Callable[[], Sequence[Real]], otherwise: Sequence[Real]) -> Sequence[Real]:
-    """The results of `body`, which are `otherwise` where the condition does not hold; of vectors, for whose lanes it is
-    expected hardly ever to hold, computed behind a test."""
+    """The results of `body`, equal to `otherwise` where the condition does not hold; for vectors, computed behind a
+    branch, because the condition rarely holds."""
     builder, lanes = condition.builder, lanes_of(condition.format.real)
     if not lanes:
         return body()
     bits = builder.bitcast(condition.value, ir.IntType(lanes))
     before = builder.block
     with builder.if_then(builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0)), likely=False):
-        found = body()
+        match = body()
         inside = builder.block
     results = []
-    for rare, usual in zip(found, otherwise, strict=True):
+    for rare, usual in zip(match, otherwise, strict=True):
         result = builder.phi(usual.value.type)
         result.add_incoming(usual.value, before)
         result.add_incoming(rare.value, inside)
@@ -95,12 +95,13 @@ def computed_if_any(condition: Mask, body: Callable[[], Sequence[Real]], otherwi
 
 
 def _lane_by_lane(module: ir.Module, function: ir.Function, form: Format) -> ir.Function:
-    """What calls `function` for the lanes of a vector for which a mask holds, and has others from a second vector."""
+    """Define the function that calls `function` for the masked lanes of a vector, and takes the others from a second
+    vector."""
     lanes = lanes_of(form.real)
     symbol = f"{function.name}x{lanes}"
-    found: ir.Function | None = module.globals.get(symbol)
-    if found is not None:
-        return found
+    match: ir.Function | None = module.globals.get(symbol)
+    if match is not None:
+        return match
     mask = of_lanes(ir.IntType(1), lanes)
     several = ir.Function(module, ir.FunctionType(form.real, [form.real, mask, form.real]), symbol)
     several.linkage = "internal"
@@ -129,7 +130,7 @@ def _lane_by_lane(module: ir.Module, function: ir.Function, form: Format) -> ir.
     return several
 
 
-# Code that hardly ever runs is not worth the time to optimise it.
+# Cold code is not worth the time to optimize it.
 RARELY = ("cold", "nounwind", "willreturn", "memory(none)")
 
 
@@ -137,18 +138,19 @@ _sharing: WeakSet[ir.Module] = WeakSet()
 
 
 def share_rare_functions(module: ir.Module) -> None:
-    """Leave the functions of `call_where` out of `module`: they take longer to compile than the loops that use them.
+    """Declare the functions of `call_where` in `module` without their bodies, which take longer to compile than their
+    callers.
 
-    Who loads the module defines their symbols, `tg.rare_<name>.<format>`; see `vecmath.rare_module`.
+    The loader of the module must define their symbols, `tg.rare_<name>.<format>`; see `vecmath.rare_module`.
     """
     _sharing.add(module)
 
 
 def _rare_function(module: ir.Module, form: Format, name: str, body: Callable[[Real], Real]) -> ir.Function:
     symbol = f"tg.rare_{name}.{form.name}"
-    found: ir.Function | None = module.globals.get(symbol)
-    if found is not None:
-        return found
+    result: ir.Function | None = module.globals.get(symbol)
+    if result is not None:
+        return result
     function = ir.Function(module, ir.FunctionType(form.real, [form.real]), symbol)
     if module not in _sharing:
         function.linkage = "internal"
@@ -160,7 +162,7 @@ def _rare_function(module: ir.Module, form: Format, name: str, body: Callable[[R
 
 
 def _offer_in_pairs(module: ir.Module, function: ir.Function, form: Format) -> None:
-    """Tell LLVM's vectoriser of a masked variant of `function` for two lanes."""
+    """Declare a masked variant of `function` for two lanes to LLVM's vectorizer."""
     lanes, name = 2, f"{function.name}.x2"
     if name in module.globals:
         return
@@ -178,12 +180,12 @@ def _offer_in_pairs(module: ir.Module, function: ir.Function, form: Format) -> N
 
 
 def _keep(module: ir.Module, function: ir.Function) -> None:
-    """List `function` among those that LLVM must not drop although nothing calls them yet."""
-    kept: Any = module.globals.get("llvm.compiler.used")
-    if kept is None:
-        kept = ir.GlobalVariable(module, ir.ArrayType(ir.IntType(8).as_pointer(), 0), "llvm.compiler.used")
-        kept.linkage, kept.section = "appending", "llvm.metadata"
-        kept.initializer = ir.Constant(kept.value_type, [])
-    entries = [*kept.initializer.constant, function]
-    kept.value_type = ir.ArrayType(kept.value_type.element, len(entries))
-    kept.initializer = ir.Constant(kept.value_type, entries)
+    """List `function` among the functions that LLVM must keep although nothing calls them yet."""
+    saved: Any = module.globals.get("llvm.compiler.used")
+    if saved is None:
+        saved = ir.GlobalVariable(module, ir.ArrayType(ir.IntType(8).as_pointer(), 0), "llvm.compiler.used")
+        saved.linkage, saved.section = "appending", "llvm.metadata"
+        saved.initializer = ir.Constant(saved.value_type, [])
+    entries = [*saved.initializer.constant, function]
+    saved.value_type = ir.ArrayType(saved.value_type.element, len(entries))
+    saved.initializer = ir.Constant(saved.value_type, entries)

@@ -1,9 +1,10 @@
-"""Slopes of silu, gelu and sinc in `vecmath`, with their digits next to their roots, and the values that go to zero
-where an exponential is no normal number: silu, silu_slope, gelu_tanh, gelu_tanh_slope, x_ndtr, x_ndtr_slope and
-sinc_slope.
+"""Emit the fused derivatives of silu, gelu and sinc, accurate close to their roots.
 
-Formulas and polynomials are those of `ops.precise_slopes`. Value and slope of silu have one exponential, e**(-|x| - r)
-with the root r, which LLVM then computes once; so have those of gelu and of gelu_tanh.
+The functions are silu, silu_slope, gelu_tanh, gelu_tanh_slope, x_ndtr, x_ndtr_slope and sinc_slope. The values too are
+accurate where they go to zero and an exponential is no normal number.
+
+The formulas and polynomials are shared with `ops.numerics.accurate_derivatives`. Value and derivative of silu share one
+exponential, e**(-|x| - r) with the root r, which LLVM then computes once. The same holds for gelu and gelu_tanh.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from tracegrad.codegen.vecmath.expr import (
 )
 from tracegrad.ops.numerics.accurate import TAIL_END
 from tracegrad.ops.numerics.accurate_derivatives import (
+    GELU_DERIVATIVE,
     GELU_ROOT,
-    GELU_SLOPE,
     GELU_TANH_BEND,
     GELU_TANH_CUBE,
     GELU_TANH_END,
@@ -51,14 +52,22 @@ from tracegrad.ops.numerics.accurate_derivatives import (
     SINC_SQUARE,
 )
 
-__all__ = ["gelu_tanh", "gelu_tanh_slope", "silu", "silu_slope", "sinc_slope", "x_ndtr", "x_ndtr_slope"]
+__all__ = [
+    "gelu_tanh",
+    "gelu_tanh_slope",
+    "silu",
+    "silu_slope",
+    "sinc_slope",
+    "x_ndtr",
+    "x_ndtr_slope",
+]
 
-SINC_END = {"f64": 1e18, "f32": 1e9}  # the sine does not count in the slope
-CLOSE = 2.0**-13  # what is left of a cosine and a sine that nearly cancel: there other formulas have more digits
+SINC_END = {"f64": 1e18, "f32": 1e9}  # the sine is negligible in the derivative
+CLOSE = 2.0**-13  # difference of nearly cancelling terms, below which another formula is more accurate
 
 
 def _below(x: Real) -> Real:
-    """-|x|, not less than where its exponential underflows."""
+    """-|x|, limited so that its exponential does not underflow."""
     return (-absolute(x)).at_least(x.pick(UNDERFLOW))
 
 
@@ -70,7 +79,7 @@ def _from_root(x: Real, table: Mapping[str, tuple[float, float]]) -> Pair:
 
 
 def silu(x: Real) -> Real:
-    """x / (1 + e**-x), where x < 0 by e**x."""
+    """x / (1 + e**-x), for x < 0 by e**x."""
     below = _below(x)
     p, word = reduced_exp(_from_root(below, SILU_ROOT))
     weight = (1.0 + p) * SILU_EXP
@@ -84,17 +93,17 @@ def silu_slope(x: Real) -> Real:
     weight, power = (1.0 + p) * SILU_EXP, _power(word)
     numerator = d.hi + fma(fma(power, p, power - 1.0), SILU_EXP, d.lo)
     denominator = fma(weight, power, 1.0)
-    slope = scale_by_power_of_two(weight * numerator / (denominator * denominator), word)
-    return select(x < 0.0, slope, 1.0 - slope)
+    derivative = scale_by_power_of_two(weight * numerator / (denominator * denominator), word)
+    return select(x < 0.0, derivative, 1.0 - derivative)
 
 
 def _power(word: Bits) -> Real:
-    """2**k of the low bits k + 2*bias, and 0 where that underflows."""
+    """2**k of the low bits k + 2*bias, or 0 if it underflows."""
     return scale_by_power_of_two(word.real.constant(1.0), word)
 
 
 def _gelu_tanh_parts(x: Real) -> tuple[Real, Pair, Real, Pair]:
-    """-|x|, d, m, and what u is more than at the root."""
+    """-|x|, d, m, and the difference of u from its value at the root."""
     below = -absolute(x).at_most(x.pick(GELU_TANH_END))
     root, root_low = x.pick(GELU_TANH_ROOT)
     s = fast_two_sum(below, x.constant(root))
@@ -107,7 +116,7 @@ def _gelu_tanh_parts(x: Real) -> tuple[Real, Pair, Real, Pair]:
 
 
 def gelu_tanh(x: Real) -> Real:
-    """x / (1 + e**-u), where x < 0 by e**u."""
+    """x / (1 + e**-u), for x < 0 by e**u."""
     below, _, _, more = _gelu_tanh_parts(x)
     p, word = reduced_exp(more)
     weight = (1.0 + p) * GELU_TANH_EXP
@@ -122,12 +131,12 @@ def gelu_tanh_slope(x: Real) -> Real:
     bend = fma(m, 3 * x.pick(GELU_TANH_CUBE)[0], GELU_TANH_BEND)
     numerator = fma(d.hi, bend, fma(fma(power, p, power - 1.0), GELU_TANH_EXP, d.lo * bend))
     denominator = fma(weight, power, 1.0)
-    slope = scale_by_power_of_two(weight * numerator / (denominator * denominator), word)
-    return select(x < 0.0, slope, 1.0 - slope)
+    derivative = scale_by_power_of_two(weight * numerator / (denominator * denominator), word)
+    return select(x < 0.0, derivative, 1.0 - derivative)
 
 
 def _size(x: Real) -> tuple[Real, Real]:
-    """|x|, up to where e**(-x**2 / 2) has underflowed, and |x| / sqrt(2)."""
+    """|x|, limited to where e**(-x**2 / 2) has underflowed, and |x| / sqrt(2)."""
     a = absolute(x).at_most(x.pick(TAIL_END) * 1.4)
     return a, a * ROOT_HALF
 
@@ -142,9 +151,9 @@ def x_ndtr(x: Real) -> Real:
 def x_ndtr_slope(x: Real) -> Real:
     (root, root_low), (a, b) = x.pick(GELU_ROOT), _size(x)
     _, variable = tail_variable(b)
-    h = horner(variable, x.pick(GELU_SLOPE))
-    slope = product_with_small_exp(minus_half_square(a), ((root - a) + root_low) * h)
-    return select(x < 0.0, slope, 1.0 - slope)
+    h = horner(variable, x.pick(GELU_DERIVATIVE))
+    derivative = product_with_small_exp(minus_half_square(a), ((root - a) + root_low) * h)
+    return select(x < 0.0, derivative, 1.0 - derivative)
 
 
 def _times(x: Real, word: Real, constant: tuple[float, float]) -> Pair:
@@ -154,12 +163,12 @@ def _times(x: Real, word: Real, constant: tuple[float, float]) -> Pair:
 
 
 def _angles(x: Real) -> tuple[Real, Pair, Pair]:
-    """h, pi*h and y of `ops.precise_slopes`."""
+    """h, pi*h and y of `ops.numerics.accurate_derivatives`."""
     size = absolute(x)
-    turn = size - round_half_even(size * 0.5) * 2.0
-    h = 0.5 - absolute(turn)
+    iteration = size - round_half_even(size * 0.5) * 2.0
+    h = 0.5 - absolute(iteration)
     a = size.at_least(0.25).at_most(x.pick(SINC_END))
-    inverse = copysign(1.0 / a, turn)
+    inverse = copysign(1.0 / a, iteration)
     y = _times(inverse, fma(-a, absolute(inverse), 1.0) * inverse, x.pick(INVERSE_PI))
     return h, _times(h, x.constant(0.0), x.pick(PI)), y
 
@@ -180,7 +189,7 @@ def sinc_slope(x: Real) -> Real:
 
 
 def _at_a_root(x: Real) -> Real:
-    """`sinc_slope` so close to one of its roots that only a difference of angles in two words has digits."""
+    """`sinc_slope` very close to one of its roots, where only a two-word difference of angles is accurate."""
     _, lead, y = _angles(x)
     square, table = multiply_pairs(y, y), [Pair(*map(x.constant, words)) for words in x.pick(SINC_ARCTAN)]
     total = table[-1]

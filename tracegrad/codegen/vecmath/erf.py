@@ -1,13 +1,13 @@
-"""The exponentials of squares and what rests on them in `vecmath`: gauss, gauss_half, erf, erfc, ndtr.
+"""Emit exponentials of squares and the error functions: gauss, gauss_half, erf, erfc, ndtr.
 
-The square enters in two words, so that an exponential of -x**2 keeps its digits however small it is. A derivative of
-erf has the exponential of erf, which LLVM then computes once.
+The square is held in two words, so an exponential of -x**2 keeps its digits however small it is. A derivative of erf
+contains the exponential of erf, which LLVM then computes once.
 
 erf: up to `SMALL_END`, x + x * p(x**2), p a minimax fit of erf(x)/x - 1; from there on, 1 - e**-x**2 * q(1 / (x + 2)),
 q a fit of e**x**2 * erfc(x) weighted by e**-x**2 / erf(x), so that it is tight where erfc counts, up to where erf
 rounds to 1 (both fits as in `exp`).
 
-erfc: as `ops.precise` has it.
+erfc: the algorithm of `ops.numerics.accurate`.
 """
 
 from __future__ import annotations
@@ -103,13 +103,13 @@ def erf(x: Real) -> Real:
 
 
 def of_tail(a: Real) -> Real:
-    """e**a**2 * erfc(a) for a from 0 to where erfc has underflowed."""
+    """e**a**2 * erfc(a), for a from 0 to where erfc has underflowed."""
     t, variable = tail_variable(a)
     return fma(t, horner(variable, a.pick(TAIL)), 1.0) / (a + a + 1.0)
 
 
 def tail_variable(a: Real) -> tuple[Real, Real]:
-    """t and what polynomials for the tail are in, 2*t - 1."""
+    """t, and the variable of the tail polynomials, 2*t - 1."""
     t = a / (a + a.pick(TAIL_CENTER))
     return t, t + t - 1.0
 
@@ -120,6 +120,6 @@ def erfc(x: Real) -> Real:
 
 
 def ndtr(x: Real) -> Real:
-    """erfc(-x / sqrt(2)) / 2, its exponential that of x itself."""
+    """erfc(-x / sqrt(2)) / 2, with the exponential of x itself."""
     tail = gauss_half(x) * (of_tail((absolute(x) * ROOT_HALF).at_most(x.pick(TAIL_END))) * 0.5)
     return select(x > 0.0, 1.0 - tail, tail)

@@ -1,10 +1,9 @@
-"""The exponential family of `vecmath`: exp, exp2, expm1, sigmoid, tanh, sech2, sinh, cosh.
+"""Emit the exponential family: exp, exp2, expm1, sigmoid, tanh, sech2, sinh, cosh.
 
-All rest on one reduction (Cody & Waite 1980): x = k*ln2 + r, |r| <= ln2/2, where ln2 is two words of the
-format and both products enter by FMA, and on one polynomial, e**r = 1 + r + r**2 * q(r). `q` is a minimax
-fit (Lawson-weighted least squares in 60 digits, the lowest coefficients rounded one by one and the rest
-refitted) of (e**r - 1 - r) / r**2 on |r| <= 0.3467, for a relative error of r + r**2 * q(r) under 2**-61
-(float64) and 2**-26 (float32).
+All use one range reduction (Cody & Waite 1980): x = k*ln2 + r, |r| <= ln2/2, where ln2 is two words of the format and
+both products enter by FMA, and one polynomial, e**r = 1 + r + r**2 * q(r). `q` is a minimax fit (Lawson-weighted least
+squares in 60 digits, the lowest coefficients rounded one by one and the rest refitted) of (e**r - 1 - r) / r**2 on
+|r| <= 0.3467, for a relative error of r + r**2 * q(r) under 2**-61 (float64) and 2**-26 (float32).
 """
 
 from __future__ import annotations
@@ -149,7 +148,7 @@ def scale_by_power_of_two(x: Real, word: Bits) -> Real:
 
 
 def _expm1_reduced(r: Real, parts: Pair) -> Pair:
-    """e**r - 1 for the r of `_reduce`, as an exact leading term and the rest."""
+    """e**r - 1 for the r of `_reduce`, as an exact leading term and a remainder."""
     square = r * r
     return Pair(parts.hi, fma(square, horner(r, r.pick(EXP)), parts.lo))
 
@@ -165,18 +164,18 @@ def exp(x: Real) -> Real:
 
 
 def exp_of_pair(x: Pair) -> Real:
-    """e**(hi + lo); where e**hi overflows or underflows lo does not count, and may be anything."""
+    """e**(hi + lo); if e**hi overflows or underflows, lo is ignored."""
     return product_with_exp(x)
 
 
 def product_with_exp(x: Pair, *factors: Real) -> Real:
-    """The same times factors, which may be as large as e**hi is small: the product is scaled, and rounded, last."""
+    """e**(hi + lo) times factors, which may be as large as e**hi is small: the product is scaled, and rounded, last."""
     counts = absolute(x.hi) < -x.hi.pick(UNDERFLOW)
     return product_with_small_exp(Pair(_clamped(x.hi), select(counts, x.lo, 0.0)), *factors)
 
 
 def product_with_small_exp(x: Pair, *factors: Real) -> Real:
-    """The same where e**hi does not overflow, and hi is not far below where it underflows."""
+    """The same, if e**hi does not overflow and is not far below underflow."""
     p, word = reduced_exp(x)
     half = word >> 1
     product = (1.0 + p) * power_of_two(half)
@@ -194,7 +193,7 @@ def reduced_exp(x: Pair) -> tuple[Real, Bits]:
 
 
 def expm1(x: Real) -> Real:
-    """By halves, which do not overflow."""
+    """e**x - 1, by half of it, which does not overflow."""
     clamped = x.at_least(-40.0).at_most(x.pick(OVERFLOW))
     r, parts, word = _reduce(clamped, x.format.bias - 1)
     scale = power_of_two(word)
@@ -204,11 +203,11 @@ def expm1(x: Real) -> Real:
 
 
 def _expm1_of_twice(x: Real) -> tuple[Real, Real]:
-    """(e**2|x| - 1) / 8, which tanh and its derivative both have, and by what to multiply its reciprocal for that of
-    4 * (e**2|x| - 1), where it is large.
+    """(e**2|x| - 1) / 8, which tanh and its derivative share, and the factor of its reciprocal for the reciprocal of 4
+    * (e**2|x| - 1), if it is large.
 
     With |x| = k*ln2/2 + r it is 2**(k-2) * (p + 1/2) - 1/8, p = (e**2r - 1) / 2. In float32 the low word of ln2 is so
-    small that tanh does not need it; then k*low, in which k is 2|x| / ln2, is left to the factor.
+    small that tanh does not need it; then k*low, with k = 2|x| / ln2, is left to the factor.
     """
     magnitude = absolute(x).at_most(x.pick(SATURATED))
     ln2, low = x.pick(LN2)
@@ -224,7 +223,7 @@ def _expm1_of_twice(x: Real) -> tuple[Real, Real]:
 
 
 def sech2(x: Real) -> Real:
-    """With i = 1 / (g + 1/4), g = (e**2|x| - 1) / 8, sech(x)**2 = (1 - i/8) * i/2; 0 where that is no normal number."""
+    """sech(x)**2 = (1 - i/8) * i/2 with i = 1 / (g + 1/4), g = (e**2|x| - 1) / 8; 0 if it is no normal number."""
     g, factor = _expm1_of_twice(x)
     inverse = 1.0 / (g + 0.25)
     result = fma(inverse, -0.125, 1.0) * (inverse * factor)
@@ -232,7 +231,7 @@ def sech2(x: Real) -> Real:
 
 
 def tanh(x: Real) -> Real:
-    """With g as in `sech2`, tanh |x| = g / (g + 1/4), made better by a rest g - t*g - t/4 of which no sum is rounded
+    """tanh |x| = g / (g + 1/4) with g as in `sech2`, corrected by the remainder g - t*g - t/4, whose sums are exact
     where it matters."""
     g, _ = _expm1_of_twice(x)
     inverse = 1.0 / (g + 0.25)
@@ -242,13 +241,14 @@ def tanh(x: Real) -> Real:
 
 
 def sigmoid(x: Real) -> Real:
-    """With e = e**-|x| <= 1, 1 / (1 + e) or e / (1 + e): no overflow, and denormals in the left tail."""
+    """1 / (1 + e) or e / (1 + e) with e = e**-|x| <= 1: no overflow, and denormals in the left tail."""
     e = exp(-absolute(x))
     return divide_by_pair(select(x < 0.0, e, 1.0), fast_two_sum(x.constant(1.0), e))
 
 
 class _Parts(NamedTuple):
-    """|x| = k*ln2 + r: (2**k + 2**-k) / 4 in two words, (2**k - 2**-k) / 4, sinh(r) in two parts and cosh(r) - 1."""
+    """The parts for |x| = k*ln2 + r: (2**k + 2**-k) / 4 in two words, (2**k - 2**-k) / 4, sinh(r) in two words and
+    cosh(r) - 1."""
 
     sum: Pair
     difference: Real
@@ -257,7 +257,7 @@ class _Parts(NamedTuple):
 
 
 def _parts(x: Real) -> _Parts:
-    """What sinh and cosh are made of."""
+    """The parts of which sinh and cosh are composed."""
     form = x.format
     ln2, ln2_low = x.pick(LN2)
     magnitude = absolute(x).at_most(x.pick(OVERFLOW) + 0.6)
@@ -276,7 +276,7 @@ def _parts(x: Real) -> _Parts:
 
 
 def sinh(x: Real) -> Real:
-    """Of the sinh and cosh of k*ln2 and of r; where k is 0, so is the difference, and sinh(r) is left."""
+    """sinh from the sinh and cosh of k*ln2 and of r; if k is 0, the difference is 0, and sinh(r) remains."""
     parts = _parts(x)
     large = fma(parts.sum.hi, parts.sinh.hi, parts.difference)
     half = large + fma(parts.difference, parts.cosh, parts.sum.hi * parts.sinh.lo)

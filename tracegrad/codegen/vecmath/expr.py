@@ -1,14 +1,13 @@
-"""The small language that the bodies of `vecmath` are written in: LLVM IR behind Python operators.
+"""Expression language of `vecmath`: Python operators that emit LLVM IR.
 
-A `Real` is a float64 or float32 SSA value, a `Bits` the integer of the same width, a `Mask` a one-bit truth
-value; or vectors of these. Operators emit one instruction each; nothing is folded, reordered or contracted,
-and no fast-math flag is set, so a body means exactly what it says, in either format and whether it computes
-one value or a vector of them. A Python number beside a `Real` becomes a constant of its format. There is no
-control flow: a choice is a `select`; `cold_paths` has the exceptions.
+A `Real` is a float64 or float32 SSA value, a `Bits` the integer of the same width, a `Mask` a one-bit boolean; or
+vectors of them. Each operator emits one instruction. Nothing is folded, reordered or contracted, and no fast-math flag
+is set, so a body has the same meaning in either format, for one value or a vector. A Python number next to a `Real`
+becomes a constant of its format. There is no control flow: a choice is a `select`. `cold_paths` has the exceptions.
 
-Two-word numbers (`Pair`, an unevaluated sum `hi + lo`) carry what one rounding would lose. The error-free
-sums and products are those of Dekker (1971) and of Knuth; see Muller et al., Handbook of Floating-Point
-Arithmetic, chapter 4.
+Two-word numbers (`Pair`, an unevaluated sum `hi + lo`) carry the digits that one rounding would lose. The error-free
+sums and products are by Dekker (1971) and by Knuth; see Muller et al., Handbook of Floating-Point Arithmetic, chapter
+4.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ T = TypeVar("T")
 
 @record(frozen=True)
 class Format:
-    """A floating-point format: its LLVM types, maybe of vectors, and the integers that describe its encoding."""
+    """A floating-point format: its LLVM types, possibly vectors, and the integers that describe its encoding."""
 
     name: str
     real: ir.Type
@@ -66,7 +65,7 @@ class Format:
 
     @property
     def tiny(self) -> float:
-        """The least normal number."""
+        """The smallest normal number."""
         return 2.0 ** (1 - self.bias)
 
     @property
@@ -86,7 +85,7 @@ _OF_TYPE = {str(form.real): form for form in FORMATS.values()}
 
 
 def format_of(t: ir.Type) -> Format:
-    """The format of values of type `t`, or of its lanes; KeyError if they are no such numbers."""
+    """The format of values of type `t`, or of its lanes; KeyError for other types."""
     return _format(str(element_of(t)), lanes_of(t))
 
 
@@ -106,7 +105,7 @@ class _Lane:
 
 
 class Mask(_Lane):
-    """A truth value."""
+    """A boolean."""
 
     def __and__(self, other: Mask) -> Mask:
         return Mask(self.builder, self.format, self.builder.and_(self.value, other.value))
@@ -149,11 +148,11 @@ class Bits(_Lane):
         return self._emit(self.builder.shl, count)
 
     def __rshift__(self, count: int) -> Bits:
-        """Shift in zeros (an arithmetic shift of 64-bit lanes does not exist before AVX-512)."""
+        """Logical shift right (64-bit lanes have no arithmetic shift before AVX-512)."""
         return self._emit(self.builder.lshr, count)
 
     def taken_from(self, whole: int) -> Bits:
-        """`whole` less this, as integers without signs; 0 where that is less than nothing."""
+        """`whole` minus this, as unsigned integers with saturation at 0."""
         t, builder = self.format.word, self.builder
         function = builder.module.intrinsic("usub.sat", [t], t, [t, t])
         return Bits(builder, self.format, builder.call(function, [self._lift(whole), self.value]))
@@ -165,7 +164,7 @@ class Bits(_Lane):
         return Mask(self.builder, self.format, self.builder.icmp_unsigned("==", self.value, self._lift(other)))
 
     def below(self, bound: int) -> Mask:
-        """Whether this is less than `bound`, as integers without signs."""
+        """Whether this is less than `bound`, as unsigned integers."""
         return Mask(self.builder, self.format, self.builder.icmp_unsigned("<", self.value, self._lift(bound)))
 
     @property
@@ -239,11 +238,11 @@ class Real(_Lane):
         return Bits(self.builder, self.format, self.builder.bitcast(self.value, self.format.word))
 
     def at_most(self, bound: float) -> Real:
-        """The lesser of this and `bound`; NaN stays."""
+        """The minimum of this and `bound`; NaN is propagated."""
         return select(self > bound, bound, self)
 
     def at_least(self, bound: float) -> Real:
-        """The greater of this and `bound`; NaN stays."""
+        """The maximum of this and `bound`; NaN is propagated."""
         return select(self < bound, bound, self)
 
 
@@ -276,19 +275,19 @@ def copysign(magnitude: Real, sign: Real) -> Real:
 
 
 def select(condition: Mask, yes: Real | float, no: Real | float) -> Real:
-    """`yes` where the condition holds, else `no`; both are computed."""
+    """`yes` if the condition holds, else `no`; both are computed."""
     constant = Real(condition.builder, condition.format, condition.value)._lift
     value = condition.builder.select(condition.value, constant(yes), constant(no))
     return Real(condition.builder, condition.format, value)
 
 
 def or_itself_if_tiny(x: Real, result: Real) -> Real:
-    """`x` where a function x + O(x**2) rounds to x: keeps -0.0, and the last bit of a denormal."""
+    """`x` if a function x + O(x**2) rounds to x: preserves -0.0, and the last bit of a denormal."""
     return select(absolute(x) < 2.0 ** -(x.format.mantissa + 8), x, result)
 
 
 def horner(x: Real, coefficients: Sequence[float]) -> Real:
-    """c0 + c1*x + c2*x**2 + ... by Horner's scheme; a long one as two in x**2, side by side: less waiting."""
+    """c0 + c1*x + c2*x**2 + ... by Horner's scheme; a long one as two interleaved ones in x**2, for shorter latency."""
     if len(coefficients) >= 11:
         square = x * x
         return fma(horner(square, coefficients[1::2]), x, horner(square, coefficients[0::2]))
@@ -299,7 +298,7 @@ def horner(x: Real, coefficients: Sequence[float]) -> Real:
 
 
 def round_to_integer(x: Real, scale: float, offset: int = 0) -> tuple[Real, Bits]:
-    """The integer nearest to `x * scale`, as a number and as the low bits of a word, there plus `offset`.
+    """The integer nearest to `x * scale`, as a number and as the low bits of a word, plus `offset` in the word.
 
     For |x * scale| below 2**(mantissa - 2). The bits above the low half of the mantissa are not zero.
     """

@@ -1,4 +1,4 @@
-"""Types, constants and intrinsics of LLVM, for one value or for a vector: what emits the one can emit the other."""
+"""Build LLVM types, constants and intrinsics for one value or for a vector with the same code."""
 
 from __future__ import annotations
 
@@ -22,55 +22,54 @@ _REDUCE = {
 
 
 def element_of(t: Any) -> Any:
-    """The type of one value of `t`."""
+    """The type of one lane of `t`."""
     return t.element if isinstance(t, ir.VectorType) else t
 
 
 def lanes_of(t: Any) -> int:
-    """How many values `t` has; 0 if it is no vector."""
+    """The number of lanes of `t`; 0 for a scalar type."""
     return t.count if isinstance(t, ir.VectorType) else 0
 
 
 @cache
 def of_lanes(t: Any, lanes: int) -> Any:
-    """The vector of `lanes` values of type `t`, or `t` itself for none."""
+    """The vector of `lanes` values of type `t`, or `t` itself for 0 lanes."""
     return ir.VectorType(t, lanes) if lanes else t
 
 
 def shaped(t: Any, like: Any) -> Any:
-    """The scalar type `t`, or a vector of it with as many lanes as the value `like` has."""
+    """The scalar type `t`, or a vector of it with as many lanes as the value `like`."""
     return of_lanes(t, lanes_of(like.type))
 
 
 def number(t: Any, value: Any) -> Any:
-    """The constant `value` of type `t`, in each lane of a vector."""
+    """The constant `value` of type `t`, broadcast to each lane of a vector."""
     if not isinstance(t, ir.VectorType):
         return ir.Constant(t, value)
     return ir.Spelled(t, f"splat ({t.element} {ir.Constant(t.element, value).ref})")
 
 
 def splat(b: ir.IRBuilder, x: Any, lanes: int) -> Any:
-    """The vector that has the scalar `x` in all lanes."""
+    """Broadcast the scalar `x` to all lanes."""
     t = of_lanes(x.type, lanes)
     anything, zeros = ir.Spelled(t, "poison"), ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
     return b.shuffle_vector(b.insert_element(anything, x, ir.Constant(ir.IntType(32), 0)), anything, zeros)
 
 
 def numbered(t: Any) -> Any:
-    """The vector whose lanes hold their own numbers."""
+    """The vector of lane numbers (0, 1, 2, ...)."""
     return ir.Constant(t, list(range(t.count)))
 
 
 def prefetch(b: ir.IRBuilder, at: Any, writes: bool = False, locality: int = 3) -> None:
-    """Ask for the line of memory at a pointer, which is not waited for, and need not be there; to all caches, or to
-    those that are farther away."""
+    """Prefetch the cache line at a pointer, which need not be valid, into all caches, or only into the outer ones."""
     i32, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
     function = b.module.intrinsic("prefetch", [pointer], ir.VoidType(), [pointer, i32, i32, i32])
     b.call(function, [b.bitcast(at, pointer), i32(int(writes)), i32(locality), i32(1)])
 
 
 def horizontal(b: ir.IRBuilder, combiner: str, dtype: str, lanes: Any) -> Any:
-    """The lanes of a vector of partial results, combined to one."""
+    """Reduce the lanes of a vector of partial results to a scalar."""
     t = lanes.type.element
     name = f"vector.reduce.{_REDUCE[dtype[0]][combiner]}"
     if dtype[0] == "f" and combiner in ("add", "mul"):
@@ -80,12 +79,12 @@ def horizontal(b: ir.IRBuilder, combiner: str, dtype: str, lanes: Any) -> Any:
     return b.call(function, [lanes], fastmath=("nnan", "nsz") if dtype[0] == "f" else ())
 
 
-def first_lane(b: ir.IRBuilder, truths: list[Any]) -> tuple[Any, Any]:
-    """The number of the first lane of several vectors that is true, and whether none is."""
-    count = truths[0].type.count
-    whole = ir.IntType(max(count * len(truths), 32))
+def first_lane(b: ir.IRBuilder, booleans: list[Any]) -> tuple[Any, Any]:
+    """The number of the first true lane of several vectors, and whether there is none."""
+    count = booleans[0].type.count
+    whole = ir.IntType(max(count * len(booleans), 32))
     bits: Any = whole(0)
-    for k, x in enumerate(truths):
+    for k, x in enumerate(booleans):
         part = b.zext(b.bitcast(x, ir.IntType(count)), whole)
         bits = b.or_(bits, b.shl(part, whole(k * count))) if k else part
     i64 = ir.IntType(64)

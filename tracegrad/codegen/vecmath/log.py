@@ -1,9 +1,8 @@
-"""The logarithms of `vecmath` and what is made of them: log, log2, log10, log1p, arcsinh, arccosh, arctanh.
+"""Emit the logarithms and the functions derived from them: log, log2, log10, log1p, arcsinh, arccosh, arctanh.
 
-All rest on x = 2**k * (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), and on the odd series in s = f / (2 + f) (Tang
-1990), arranged so that f stays exact: log(1+f) = f - s * (f - R(s**2)). R(z) = z * p(z), with p a minimax
-fit (as in `exp`) of (log((1+s)/(1-s)) - 2*s) / s**3 on 0 <= z <= 0.02945, for a relative error
-under 2**-59 (float64) and 2**-30 (float32).
+All use x = 2**k * (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), and the odd series in s = f / (2 + f) (Tang 1990), arranged so
+that f stays exact: log(1+f) = f - s * (f - R(s**2)). R(z) = z * p(z), with p a minimax fit (as in `exp`) of
+(log((1+s)/(1-s)) - 2*s) / s**3 on 0 <= z <= 0.02945, for a relative error under 2**-59 (float64) and 2**-30 (float32).
 """
 
 from __future__ import annotations
@@ -99,19 +98,19 @@ class Split:
 
 
 def split(x: Real, denormals: bool = True, tested: bool = False) -> Split:
-    """Take a positive finite x apart, m within sqrt(2) of 1; `tested`: vectors by a test for denormal numbers, quicker
-    to run and slower to compile."""
+    """Split a positive finite x into exponent and m within sqrt(2) of 1. `tested`: vectors branch on denormal numbers,
+    which is faster to run and slower to compile."""
     form = x.format
     half_sqrt = x.pick(HALF_SQRT)
     base = x.constant(2.0**form.mantissa + form.bias)
     if denormals:
         grow = form.mantissa + 2
-        is_denormal, given, usual = x < form.tiny, x, base
+        is_denormal, operands, usual = x < form.tiny, x, base
 
         def grown() -> tuple[Real, Real]:
-            return select(is_denormal, given * 2.0**grow, given), select(is_denormal, usual + float(grow), usual)
+            return select(is_denormal, operands * 2.0**grow, operands), select(is_denormal, usual + float(grow), usual)
 
-        x, base = computed_if_any(is_denormal, grown, (given, usual)) if tested else grown()
+        x, base = computed_if_any(is_denormal, grown, (operands, usual)) if tested else grown()
     word = _moved(x)
     exponent = word >> form.mantissa
     # An integer below 2**mantissa, put under the exponent of 2**mantissa, is that sum as a number.
@@ -121,12 +120,12 @@ def split(x: Real, denormals: bool = True, tested: bool = False) -> Split:
 
 
 def _moved(x: Real) -> Bits:
-    """The word of x, moved such that its exponent is that of x / m."""
+    """The word of x, shifted such that its exponent is the exponent of x / m."""
     return x.bits + ((x.format.bias << x.format.mantissa) - x.pick(HALF_SQRT))
 
 
 def _split_usual(x: Real) -> Split:
-    """`split` for what is usual."""
+    """`split` for numbers without special cases."""
     parts = split(x, denormals=False)
     if not has_instructions(x.format):
         return parts
@@ -134,7 +133,7 @@ def _split_usual(x: Real) -> Split:
 
 
 def _correction(f: Real, low: Real | float) -> Real:
-    """f - log(1 + f) + low: a small number to take from f."""
+    """f - log(1 + f) + low: a small number to subtract from f."""
     s = f / (f + 2.0)
     z = s * s
     return fma(s, fma(-z, horner(z, f.pick(LOG)), f), low)
@@ -149,7 +148,7 @@ def _assemble(k: Real, f: Pair) -> Real:
 
 
 def _with_limits(x: Real, pole: float, result: Real) -> Real:
-    """-inf at the pole, NaN below it, infinity and NaN as they came."""
+    """-inf at the pole, NaN below it, infinity and NaN unchanged."""
     result = select(x < math.inf, result, x)
     return select(x <= pole, select(x.equals(pole), -math.inf, math.nan), result)
 
@@ -176,14 +175,14 @@ def log1p(x: Real) -> Real:
 
 
 def _is_usual(x: Real) -> Mask:
-    """Whether x is positive, no denormal number and less than the greatest power of two."""
+    """Whether x is positive, normal, and less than the greatest power of two."""
     form = x.format
     tiny, large = 1 << form.mantissa, (2 * form.bias) << form.mantissa
     return (x.bits - tiny).below(large - tiny)
 
 
 def log2(x: Real) -> Real:
-    """k + log2(1 + f): where k is not 0, it is so much larger that one word is enough. float32 divides by nothing."""
+    """k + log2(1 + f): if k is not 0, it is so much larger that one word is enough. float32 needs no division."""
     usual = _log2_of(_split_usual(x))
     return call_unless_all(_is_usual(x), "log2_with_limits", _log2_with_limits, (x,), usual)
 
@@ -210,7 +209,7 @@ def _log10_with_limits(x: Real) -> Real:
 
 
 def _log10_of(parts: Split) -> Real:
-    """k*log10(2) + log10(1 + f), of which the first is rounded last, so that powers of ten have whole logarithms."""
+    """k*log10(2) + log10(1 + f), with the first term rounded last, so that powers of ten have integral logarithms."""
     f = parts.m - 1.0
     (scale, scale_low), (two, two_low) = f.pick(LOG10_E), f.pick(LOG10_2)
     if f.format.name == "f32":
@@ -220,7 +219,7 @@ def _log10_of(parts: Split) -> Real:
 
 
 def arcsinh(x: Real) -> Real:
-    """With a = |x|, log1p(a + a**2 / (1 + sqrt(a**2 + 1))); where a**2 + 1 rounds to a**2, log(2*a)."""
+    """log1p(a + a**2 / (1 + sqrt(a**2 + 1))) with a = |x|; log(2*a) if a**2 + 1 rounds to a**2."""
     a = absolute(x)
     square = a * a
     inner = fast_two_sum(a, square / (1.0 + sqrt(1.0 + square)))
@@ -228,14 +227,14 @@ def arcsinh(x: Real) -> Real:
 
 
 def arccosh(x: Real) -> Real:
-    """With t = x - 1, log1p(t + sqrt(2*t + t**2)); where that rounds to 2*x, log(2*x)."""
+    """log1p(t + sqrt(2*t + t**2)) with t = x - 1; log(2*x) if that rounds to 2*x."""
     t = x - 1.0
     inner = fast_two_sum(sqrt(fma(t, t, t + t)), t)
     return select(x < 1.0, math.nan, _log1p_or_log_of_twice(x, inner))
 
 
 def _log1p_or_log_of_twice(a: Real, inner: Pair) -> Real:
-    """log(1 + inner), or log(2*a) of a large `a`, where `inner` may have overflowed."""
+    """log(1 + inner), or log(2*a) for a large `a`, for which `inner` may have overflowed."""
     large = a > 2.0 ** (a.format.mantissa // 2 + 2)
     inner = Pair(select(large, a, inner.hi), select(large, -1.0, inner.lo))
     return select(a < math.inf, _log1p_of_pair(inner, select(large, a.constant(1.0), 0.0)), a)

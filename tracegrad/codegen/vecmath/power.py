@@ -1,9 +1,8 @@
-"""Powers and the cube root of `vecmath`.
+"""Emit power and the cube root.
 
-power is 2**(y * log2|x|) with the logarithm and the product in two words. With s = f / (2 + f) as in
-`log`, log2(1 + f) = s * (2 + z * (2/3 + z * q(z))) / ln2, z = s**2, q a minimax fit (as in
-`exp`) for a relative error of the whole under 2**-66 (float64) and 2**-36 (float32): ten bits
-beyond the format for the exponent to lose.
+power is 2**(y * log2|x|) with the logarithm and the product in two words. With s = f / (2 + f) as in `log`,
+log2(1 + f) = s * (2 + z * (2/3 + z * q(z))) / ln2, z = s**2, q a minimax fit (as in `exp`) for a relative error of the
+whole under 2**-66 (float64) and 2**-36 (float32): ten bits beyond the format for the exponent to lose.
 """
 
 from __future__ import annotations
@@ -89,25 +88,25 @@ def _ratio(m: Real) -> tuple[Real, Real, Real]:
 
 
 def _log2_pair(k: Real, m: Real) -> Pair:
-    """log2(2**k * m) in two words, for an m as of `split`."""
+    """log2(2**k * m) in two words, for an m of `split`."""
     s, s_low, z = _ratio(m)
     (first, first_low), second = m.pick(LOG2_FIRST), m.pick(LOG2_SECOND)
     tail = horner(z, m.pick(LOG2_TAIL))
-    slope = fma(z, tail, second)
-    slope_low = fma(z, tail, second - slope)
-    rise = z * slope
+    derivative = fma(z, tail, second)
+    derivative_low = fma(z, tail, second - derivative)
+    rise = z * derivative
     total = fast_two_sum(m.constant(first), rise)
-    low = fma(z, slope, -rise) + fma(z, slope_low, first_low)
-    low = total.lo + fma(fma(s, s, -z), slope, low)
+    low = fma(z, derivative, -rise) + fma(z, derivative_low, first_low)
+    low = total.lo + fma(fma(s, s, -z), derivative, low)
     high = s * total.hi
-    # s_low adds its part of the derivative by s, but for a ten-thousandth of it.
+    # s_low adds its part of the derivative by s, except a ten-thousandth of it.
     low = fma(s_low, fma(rise, 2.0, total.hi), fma(s, low, fma(s, total.hi, -high)))
     result = fast_two_sum(k, high)
     return Pair(result.hi, result.lo + low)
 
 
 def _log2_parts(k: Real, m: Real) -> Pair:
-    """The same for float32 to 2**-29, in two words of which the second is up to a hundredth of the first."""
+    """The same for float32 to 2**-29, in two words, the second at most a hundredth of the first."""
     s, s_low, z = _ratio(m)
     first, first_low = m.pick(LOG2_FIRST)
     rise = fma(z, fma(z, horner(z, m.pick(LOG2_TAIL)), m.pick(LOG2_SECOND)), first_low)
@@ -129,7 +128,8 @@ def _inverse_cbrt(x: Real) -> Real:
 
 
 def cbrt(x: Real) -> Real:
-    """With y near x**(-1/3), x * y**2, and of the excess e of its cube over x the part of e * y**2 that is too much."""
+    """x * y**2 with y near x**(-1/3), corrected: e * y**2 is subtracted in the right proportion, with e the excess of
+    its cube over x."""
     magnitude = absolute(x)
     small, grow = x.pick(_SMALL)
     is_small = magnitude < small
@@ -150,9 +150,9 @@ def _is_integer(y: Real) -> Mask:
 
 
 def _power_of_parts(k: Real, m: Real, y: Real) -> tuple[Real, Real, Real]:
-    """(2**k * m)**y = 2**(n + r), |r| <= 1/2: 2**r, a number whose low bits are the integer n, and n + r.
+    """(2**k * m)**y = 2**(n + r), |r| <= 1/2: returns 2**r, a number whose low bits are the integer n, and n + r.
 
-    Of a result too large or too small only the last means anything.
+    If the result is too large or too small, only n + r has a meaning.
     """
     if m.format.name == "f32":
         return _power_of_short_parts(_log2_parts(k, m), y)
@@ -168,7 +168,7 @@ def _power_of_parts(k: Real, m: Real, y: Real) -> tuple[Real, Real, Real]:
 
 
 def _power_of_short_parts(logarithm: Pair, y: Real) -> tuple[Real, Real, Real]:
-    """The same for float32, but for the last: it is within a hundredth of n + r."""
+    """The same for float32, except that n + r is accurate to a hundredth."""
     total, total_low = two_product(logarithm.hi, y)
     low = fma(y, logarithm.lo, total_low)
     n, word = round_to_integer(total + low, 1.0)
@@ -178,7 +178,7 @@ def _power_of_short_parts(logarithm: Pair, y: Real) -> tuple[Real, Real, Real]:
 
 
 def _with_limits(x: Real, y: Real, result: Real, word: Real, total: Real) -> Real:
-    """C99's pow, Annex F included, from what `_power_of_parts` makes of |x|."""
+    """C99's pow, including Annex F, from the results of `_power_of_parts` for |x|."""
     form, magnitude = x.format, absolute(x)
     finite = magnitude < math.inf
     result = scale_by_power_of_two(result, word.bits + 2 * form.bias)
@@ -192,7 +192,7 @@ def _with_limits(x: Real, y: Real, result: Real, word: Real, total: Real) -> Rea
 
 
 def power(x: Real, y: Real) -> Real:
-    """Where x is positive and the result a normal number, nothing is left to do but to join the parts."""
+    """x**y. If x is positive and the result normal, the parts are only joined; other cases are out of line."""
     parts = split(absolute(x), tested=True)
     result, word, total = _power_of_parts(parts.k, parts.m, y)
     form = x.format

@@ -1,9 +1,9 @@
-"""Huge arguments of the circular functions: the reduction of Payne & Hanek (1983), in wide integers.
+"""Emit the Payne-Hanek range reduction (1983) of huge arguments of the circular functions, in wide integers.
 
-With x = M * 2**e, M an integer, the quadrant and the fraction of x * 2/pi depend on few of the bits of
-2/pi: those far to the left make multiples of 4, those far to the right do not count. LLVM computes with
-integers of any width, so this is one shift, one product, and the conversion of what remains to two words.
-It is scalar code, for `call_where`.
+With x = M * 2**e, M an integer, the quadrant and the fraction of x * 2/pi depend on few of the bits of 2/pi: bits far
+to the left make multiples of 4, and bits far to the right do not count. LLVM computes with integers of any width, so
+the reduction is one shift, one product, and the conversion of the rest to two words. It is scalar code, for
+`call_where`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ PRODUCT = {"f64": ir.IntType(192), "f32": ir.IntType(128)}
 
 
 def _window(builder: ir.IRBuilder, number: int, shift: ir.Value, wide: ir.IntType) -> ir.Value:
-    """The bits of `number` from `shift` on, as many as `wide` has. By bytes, since LLVM writes long code for a shift of
-    so many bits."""
+    """The bits of `number` from `shift` on, with the width `wide`. Shifts by bytes, because LLVM emits long code for a
+    shift of a wide integer."""
     name, i8 = f"tg.window.{number.bit_length()}", ir.IntType(8)
     table = builder.module.globals.get(name)
     if table is None:
@@ -46,15 +46,15 @@ def _window(builder: ir.IRBuilder, number: int, shift: ir.Value, wide: ir.IntTyp
         table.initializer = ir.Constant(table.value_type, data)
     more = ir.IntType(wide.width + 64)
     place = builder.gep(builder.bitcast(table, i8.as_pointer()), [builder.lshr(shift, shift.type(3))])
-    found = builder.load(builder.bitcast(place, more.as_pointer()), align=1)
+    result = builder.load(builder.bitcast(place, more.as_pointer()), align=1)
     within = builder.zext(builder.and_(shift, shift.type(7)), more)
-    return builder.trunc(builder.lshr(found, within), wide)
+    return builder.trunc(builder.lshr(result, within), wide)
 
 
 def reduce_huge(x: Real) -> tuple[Pair, Bits]:
     """r, |r| <= pi/4, and the low bits k of x = k*pi/2 + r, for a finite |x| of at least 1.
 
-    Of an infinity or NaN the result has no meaning.
+    The result for an infinity or NaN has no meaning.
     """
     builder, form, wide = x.builder, x.format, PRODUCT[x.format.name]
     fraction_bits = wide.width - 2
@@ -78,7 +78,7 @@ def reduce_huge(x: Real) -> tuple[Pair, Bits]:
     size = builder.shl(size, zeros)
 
     def word(from_top: int) -> Real:
-        """`digits` bits of the normalised size as an integral number."""
+        """`digits` bits of the normalized number as an integral float."""
         bits = builder.and_(builder.lshr(size, wide(wide.width - from_top - digits)), wide((1 << digits) - 1))
         return Real(builder, form, builder.uitofp(builder.trunc(bits, form.word), form.real))
 

@@ -1,11 +1,11 @@
-"""The circular functions of `vecmath`: sin, cos, tan, and their inverses.
+"""Emit the circular functions and their inverses: sin, cos, tan, arcsin, arccos, arctan, arctan2.
 
-sin, cos and tan take a multiple of pi/2 from x, in three words (Cody & Waite 1980), and keep what remains
-in two, so that it is right to the last place beside the zeros too. That holds up to `REACH`; further out a
-lane is computed by itself (`call_where`, `reduce_huge`).
+sin, cos and tan subtract a multiple of pi/2 from x, in three words (Cody & Waite 1980), and hold the remainder in two,
+so it is accurate to the last digit close to the zeros too. That holds up to `REACH`. A larger argument is computed lane
+by lane (`call_where`, `reduce_huge`).
 
-The polynomials are minimax fits (as in `exp`) in z = r**2: of (f(r) - r) / r**3 for sin and tan on
-|r| <= pi/4, arctan on |r| <= tan(pi/8), arcsin on |r| <= 1/2; of (cos(r) - 1 + z/2) / z**2 on |r| <= pi/4.
+The polynomials are minimax fits (as in `exp`) in z = r**2: of (f(r) - r) / r**3 for sin and tan on |r| <= pi/4, arctan
+on |r| <= tan(pi/8), arcsin on |r| <= 1/2; of (cos(r) - 1 + z/2) / z**2 on |r| <= pi/4.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def tan(x: Real) -> Real:
 
 
 def _arctan_of_ratio(a: Real, b: Real) -> Real:
-    """arctan(a / b) of non-negative a and b: about 0, 1 or infinity, whichever is near."""
+    """arctan(a / b) of non-negative a and b: expanded about the nearest of 0, 1 and infinity."""
     high, low, _ = a.pick(HALF_PI)
     steep = a > b * (1 + math.sqrt(2))
     middle = (a > b * (math.sqrt(2) - 1)) | a.equals(math.inf)
@@ -223,7 +223,7 @@ def arctan(x: Real) -> Real:
 def arctan2(y: Real, x: Real) -> Real:
     """The angle of (x, y), by C99's rules for signed zeros and infinities."""
     high, low, _ = x.pick(HALF_PI)
-    # |y| + |x| must not overflow, and |x| must not be denormal; what the scaling loses then does not matter.
+    # |y| + |x| must not overflow, and |x| must not be denormal; the rounding of the scaling does not matter then.
     up, down = x.constant(2.0 ** (x.format.mantissa + 8)), x.constant(2.0 ** -(x.format.mantissa + 8))
     is_small = absolute(x) < x.format.tiny * 2.0**x.format.mantissa
     scale = select(absolute(y) > 2.0 ** (x.format.bias - 2), down, select(is_small, up, 1.0))
@@ -233,7 +233,7 @@ def arctan2(y: Real, x: Real) -> Real:
 
 
 def _arcsin_parts(x: Real) -> tuple[Real, Real, Mask]:
-    """s and arcsin(s) - s, for s = |x|, or where that is above 1/2 (the mask), s = sqrt((1 - |x|) / 2)."""
+    """s and arcsin(s) - s, for s = |x|, or s = sqrt((1 - |x|) / 2) if |x| is above 1/2 (the mask)."""
     a = absolute(x)
     above = a > 0.5
     z = select(above, 0.5 - a * 0.5, a * a)
@@ -242,7 +242,7 @@ def _arcsin_parts(x: Real) -> tuple[Real, Real, Mask]:
 
 
 def arcsin(x: Real) -> Real:
-    """arcsin s, or pi/2 - 2*arcsin(s) where |x| > 1/2."""
+    """arcsin s, or pi/2 - 2*arcsin(s) if |x| > 1/2."""
     high, low, _ = x.pick(HALF_PI)
     s, rest, above = _arcsin_parts(x)
     near_one = high - ((s + s) + (rest + rest - low))
@@ -250,7 +250,7 @@ def arcsin(x: Real) -> Real:
 
 
 def arccos(x: Real) -> Real:
-    """pi/2 - arcsin x, or 2*arcsin(s) from pi or from zero where |x| > 1/2."""
+    """pi/2 - arcsin x, or 2*arcsin(s) from pi or from zero if |x| > 1/2."""
     high, low, _ = x.pick(HALF_PI)
     s, rest, above = _arcsin_parts(x)
     twice = (s + s) + (rest + rest)

@@ -1,8 +1,8 @@
-"""HIPS autograd's names for what tracegrad does: its transforms, `numpy`, `scipy`, `extend`, `misc` and `test_util`.
+"""Compatibility layer for HIPS autograd: its transforms, `numpy`, `scipy`, `extend`, `misc` and `test_util`.
 
-After `install()`, `import autograd` means this package, in code of others too. `numpy` and `scipy` have NumPy's and
-SciPy's own functions, and the functions that transforms give are compiled. As in autograd, complex gradients are the
-conjugates of tracegrad's; what `grad` is taken of may have an output of any shape with one element; and arguments that
+After `install()`, `import autograd` imports this package, in third-party code too. `numpy` and `scipy` have NumPy's and
+SciPy's own functions, and the functions that transforms return are compiled. As in autograd, complex gradients are the
+conjugates of tracegrad's; the output of a function in `grad` may have any shape with one element; and arguments that
 are not differentiated may be any objects.
 
 >>> import tracegrad.compat.autograd.numpy as np
@@ -50,9 +50,9 @@ __all__ = [
 
 
 def install(name: str = "autograd") -> None:
-    """Let `import autograd` mean this package, in this process, from now on.
+    """Make `import autograd` import this package, in this process, from now on.
 
-    Say so before anything is imported that imports autograd; RuntimeError if autograd itself has been.
+    Call it before any import of autograd; RuntimeError if autograd itself has been imported.
 
     >>> install("autograd_by_tracegrad")
     >>> import autograd_by_tracegrad.numpy as np

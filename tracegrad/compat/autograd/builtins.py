@@ -1,4 +1,4 @@
-"""Python's own containers: traced values lie in them as they are, so they need no others."""
+"""Python's own containers: they hold traced values directly, so no replacements are necessary."""
 
 from builtins import dict, isinstance, list, tuple, type  # noqa: UP029 the names are to be found here
 from collections.abc import Sequence

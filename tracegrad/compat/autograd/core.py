@@ -1,4 +1,4 @@
-"""What autograd has in `core`: the derivative of a function of one argument, rules of primitives, vector spaces."""
+"""Names of `autograd.core`: derivatives of functions of one argument, rules of primitives, vector spaces."""
 
 from tracegrad.compat.autograd.rules import (
     def_linear,

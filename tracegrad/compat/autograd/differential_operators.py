@@ -1,4 +1,4 @@
-"""Derivatives of functions of several arguments, by autograd's names; `argnum` says with respect to which."""
+"""Differential operators of functions of several arguments, by autograd's names; `argnum` chooses the argument."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ make_jvp = unary_to_nary(transforms.make_jvp)
 
 @unary_to_nary
 def grad(fun: Function, x: Any) -> Any:
-    """The function that gives the gradient of `fun`, whose output is one real number, in an array of any shape.
+    """Return the function to the gradient of `fun`, whose output is one real number, in an array of any shape.
 
     >>> print(grad(lambda x, y: x * y**2, 1)(3.0, 2.0))
     12.0
@@ -41,7 +41,7 @@ def grad(fun: Function, x: Any) -> Any:
 
 @unary_to_nary
 def value_and_grad(fun: Function, x: Any) -> tuple[Any, Any]:
-    """The function that gives the value of `fun` and its gradient.
+    """Return the function to the value of `fun` and its gradient.
 
     >>> print(*value_and_grad(lambda x: x**2)(3.0))
     9.0 6.0
@@ -51,7 +51,7 @@ def value_and_grad(fun: Function, x: Any) -> tuple[Any, Any]:
 
 @unary_to_nary
 def grad_and_aux(fun: Function, x: Any) -> tuple[Any, Any]:
-    """The function that gives the gradient of the first output of `fun`, and its second output.
+    """Return the function to the gradient of the first output of `fun`, and its second output.
 
     >>> print(*grad_and_aux(lambda x: (x**2, x + 1.0))(3.0))
     6.0 4.0
@@ -62,7 +62,7 @@ def grad_and_aux(fun: Function, x: Any) -> tuple[Any, Any]:
 
 @unary_to_nary
 def elementwise_grad(fun: Function, x: Any) -> Any:
-    """The function that gives the sum of each column of the Jacobian of `fun`, which is real.
+    """Return the function to the sum of each column of the Jacobian of `fun`, which is real.
 
     >>> print(elementwise_grad(np.square)(np.array([1.0, 2.0])))
     [2. 4.]
@@ -81,7 +81,7 @@ def elementwise_grad(fun: Function, x: Any) -> Any:
 
 @unary_to_nary
 def deriv(fun: Function, x: Any) -> Any:
-    """The function that gives the derivative of `fun` where all elements of the argument move by 1.
+    """Return the function to the derivative of `fun` along the vector of ones.
 
     >>> print(deriv(np.square)(np.array([1.0, 2.0])))
     [2. 4.]
@@ -91,7 +91,7 @@ def deriv(fun: Function, x: Any) -> Any:
 
 @unary_to_nary
 def jacobian(fun: Function, x: Any) -> Any:
-    """The function that gives the Jacobian of `fun`: an array of the shape of the output, then that of the argument.
+    """Return the function to the Jacobian of `fun`: an array of the output's shape, then the argument's.
 
     >>> print(jacobian(lambda x: x**2)(np.array([1.0, 2.0])))
     [[2. 0.]
@@ -103,7 +103,7 @@ def jacobian(fun: Function, x: Any) -> Any:
 
 @unary_to_nary
 def hessian(fun: Function, x: Any) -> Any:
-    """The function that gives the Hessian of `fun`.
+    """Return the function to the Hessian of `fun`.
 
     >>> print(hessian(lambda x: np.sum(x**3))(np.array([1.0, 2.0])))
     [[ 6.  0.]
@@ -115,7 +115,7 @@ def hessian(fun: Function, x: Any) -> Any:
 
 @unary_to_nary
 def holomorphic_grad(fun: Function, x: Any) -> Any:
-    """The function that gives the derivative of a holomorphic function.
+    """Return the function to the derivative of a holomorphic function.
 
     >>> print(holomorphic_grad(lambda z: z**2)(1.0 + 2.0j))
     (2+4j)
@@ -126,18 +126,18 @@ def holomorphic_grad(fun: Function, x: Any) -> Any:
 
 
 def grad_named(fun: Function, argname: str) -> Function:
-    """The function that gives the gradient with respect to the argument of a name.
+    """Return the function to the gradient with respect to a named argument.
 
     >>> print(grad_named(lambda x, y: x * y**2, "y")(3.0, 2.0))
     12.0
     """
-    found: Function = grad(fun, list(inspect.signature(fun).parameters).index(argname))
-    return found
+    function: Function = grad(fun, list(inspect.signature(fun).parameters).index(argname))
+    return function
 
 
 @unary_to_nary
 def make_hvp(fun: Function, x: Any) -> tuple[Function, Any]:
-    """The function that gives `(hvp, gradient)`: the gradient, and from a vector to the Hessian times that.
+    """Return the function to `(hvp, gradient)`: the gradient, and the Hessian-vector product.
 
     >>> hvp, gradient = make_hvp(lambda x: x**3)(2.0)
     >>> print(hvp(1.0), gradient)
@@ -147,7 +147,7 @@ def make_hvp(fun: Function, x: Any) -> tuple[Function, Any]:
 
 
 def hessian_tensor_product(fun: Function, argnum: int = 0) -> Function:
-    """The function that takes a tensor as a last argument, and gives the Hessian times that.
+    """Return the function with a tensor as a last argument, to the product of the Hessian with it.
 
     >>> print(hessian_tensor_product(lambda x: np.sum(x**3))(np.array([1.0, 2.0]), np.array([1.0, 10.0])))
     [  6. 120.]
@@ -158,15 +158,15 @@ def hessian_tensor_product(fun: Function, argnum: int = 0) -> Function:
         args, vector = args[:-1], args[-1]
         return np.tensordot(fun_grad(*args, **kwargs), vector, np.ndim(vector))
 
-    found: Function = grad(vector_dot_grad, argnum)
-    return found
+    function: Function = grad(vector_dot_grad, argnum)
+    return function
 
 
 hessian_vector_product = hessian_tensor_product
 
 
 def tensor_jacobian_product(fun: Function, argnum: int = 0) -> Function:
-    """The function that takes a tensor as a last argument, and gives that times the Jacobian.
+    """Return the function with a tensor as a last argument, to its product with the Jacobian.
 
     >>> print(tensor_jacobian_product(lambda x: x**2)(np.array([1.0, 2.0]), np.array([1.0, 10.0])))
     [ 2. 40.]
@@ -176,8 +176,8 @@ def tensor_jacobian_product(fun: Function, argnum: int = 0) -> Function:
         args, vector = args[:-1], args[-1]
         return np.tensordot(vector, fun(*args, **kwargs), axes=np.ndim(vector))
 
-    found: Function = jacobian(vector_dot_fun, argnum)
-    return found
+    function: Function = jacobian(vector_dot_fun, argnum)
+    return function
 
 
 vector_jacobian_product = tensor_jacobian_product
@@ -185,7 +185,7 @@ vector_jacobian_product = tensor_jacobian_product
 
 @unary_to_nary
 def make_jvp_reversemode(fun: Function, x: Any) -> Function:
-    """The function that gives the function from a tangent to the tangent of the output.
+    """Return the function to the pushforward, from a tangent to the output's tangent.
 
     >>> print(make_jvp_reversemode(lambda x: x**2)(3.0)(10.0))
     60.0
@@ -199,7 +199,7 @@ def _half_of_squares(x: Any) -> Any:
 
 
 def make_ggnvp(f: Function, g: Function = _half_of_squares, f_argnum: int = 0) -> Function:
-    """The function that gives the function from a vector to the generalized Gauss-Newton matrix of `g(f(x))` times it.
+    """Return the function to products of vectors with the generalized Gauss-Newton matrix of `g(f(x))`.
 
     >>> print(make_ggnvp(lambda x: x**2)(np.array([1.0, 2.0]))(np.ones(2)))
     [ 4. 16.]
@@ -212,12 +212,12 @@ def make_ggnvp(f: Function, g: Function = _half_of_squares, f_argnum: int = 0) -
         f_jvp = transforms.make_jvp(f, x)
         return lambda v: f_vjp(g_hvp(f_jvp(v)[1]))
 
-    found: Function = ggnvp_maker(f, f_argnum)
-    return found
+    function: Function = ggnvp_maker(f, f_argnum)
+    return function
 
 
 def multigrad_dict(fun: Function) -> Function:
-    """The function that gives the gradients with respect to all arguments, in a dict by their names.
+    """Return the function to the gradients with respect to all arguments, in a dict by their names.
 
     >>> found = multigrad_dict(lambda x, y: x * y**2)(3.0, y=2.0)
     >>> print(found["x"], found["y"])
@@ -233,14 +233,14 @@ def multigrad_dict(fun: Function) -> Function:
             again = inspect.BoundArguments(signature, arguments)
             return fun(*again.args, **again.kwargs)
 
-        found: dict[str, Any] = grad(of_dict)(dict(bound.arguments))
-        return found
+        table: dict[str, Any] = grad(of_dict)(dict(bound.arguments))
+        return table
 
     return gradfun
 
 
 def checkpoint(fun: Function) -> Function:
-    """The function itself, which computes again for its derivative what it does not keep meanwhile.
+    """Rematerialize a function: its derivative recomputes values instead of saving them.
 
     >>> print(grad(checkpoint(lambda x: x**2))(3.0))
     6.0

@@ -1,4 +1,4 @@
-"""Functions with derivative rules of the user's: `primitive`, `defvjp`, `defjvp` and their kin."""
+"""User-defined derivative rules: `primitive`, `defvjp`, `defjvp` and the like."""
 
 from tracegrad.compat.autograd.rules import (
     def_linear,

@@ -1,8 +1,8 @@
-"""`primitive`: functions that run as they are, on arrays, and whose derivatives are rules of the user's.
+"""Primitives: functions that run untraced on arrays, with user-defined derivative rules.
 
-Where its arguments are traced, a call is one of a `Function`, whose forward pass runs the user's code on values at each
-call of the compiled program. So does the rule, which may be any code, as in autograd; where a derivative is taken of
-what a rule computes, the rule is traced.
+A call with traced arguments is a call of a `Function`, whose forward pass runs the user's code on values at each call
+of the compiled program. The rule runs the same way, and may be any code, as in autograd. If the result of a rule is
+differentiated, the rule is traced.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 
 class _Rules:
-    """What is known of a primitive: the function, and its rules for cotangents and tangents."""
+    """Function of a primitive, and its rules for cotangents and tangents."""
 
     def __init__(self, fun: Any):
         self.fun = fun
@@ -47,7 +47,7 @@ class _Rules:
 
 
 def primitive(f_raw: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that runs as it is, on arrays; `defvjp` and `defjvp` give its derivative.
+    """Function that runs untraced, on arrays; `defvjp` and `defjvp` set its derivative.
 
     >>> @primitive
     ... def logsumexp(x):
@@ -72,7 +72,7 @@ def primitive(f_raw: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def notrace_primitive(f_raw: Callable[..., Any]) -> Callable[..., Any]:
-    """A function whose result has no derivative.
+    """Declare a function whose result has no derivative.
 
     >>> floor = notrace_primitive(np.floor)
     >>> print(api.grad(lambda x: x * floor(x))(2.5))
@@ -86,14 +86,14 @@ def notrace_primitive(f_raw: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def register_notrace(trace_type: Any, primitive_fun: Any) -> None:
-    """Let the result of a primitive have no derivative."""
+    """Declare that the result of a primitive has no derivative."""
     rules = _rules_of(primitive_fun)
     if rules is not None:
         defvjp_argnums(primitive_fun, lambda argnums, ans, args, kwargs: lambda g: [_zeros(args[i]) for i in argnums])
 
 
 def _rules_of(fun: Any) -> _Rules | None:
-    """The rules of a primitive. None for other functions, which are traced: what they compute has its derivative."""
+    """Return the rules of a primitive; None for other functions, which are traced and differentiated."""
     rules: _Rules | None = getattr(fun, "_rules", None)
     return rules
 
@@ -104,9 +104,9 @@ def _zeros(x: Any) -> Any:
 
 # -- giving rules ------------------------------------------------------------------------------------------------------
 def defvjp_argnums(fun: Any, vjpmaker: Callable[..., Any]) -> None:
-    """Give `vjpmaker(argnums, ans, args, kwargs)`: the function from a cotangent to those of these arguments.
+    """Set `vjpmaker(argnums, ans, args, kwargs)`: the function from a cotangent to the arguments' cotangents.
 
-    A function that is no primitive, as those of NumPy and SciPy, keeps the derivative of what it computes.
+    For a function that is no primitive, such as NumPy's and SciPy's, the rule has no effect.
 
     >>> @primitive
     ... def product(x, y):
@@ -120,7 +120,7 @@ def defvjp_argnums(fun: Any, vjpmaker: Callable[..., Any]) -> None:
 
 
 def defvjp_argnum(fun: Any, vjpmaker: Callable[..., Any]) -> None:
-    """Give `vjpmaker(argnum, ans, args, kwargs)`: the function from a cotangent to that of one argument."""
+    """Set `vjpmaker(argnum, ans, args, kwargs)`: the function from a cotangent to one argument's cotangent."""
 
     def several(argnums: Sequence[int], ans: Any, args: Any, kwargs: Any) -> Callable[[Any], list[Any]]:
         vjps = [inlined(vjpmaker)(argnum, ans, args, kwargs) for argnum in argnums]
@@ -130,9 +130,9 @@ def defvjp_argnum(fun: Any, vjpmaker: Callable[..., Any]) -> None:
 
 
 def defvjp(fun: Any, *vjpmakers: Callable[..., Any] | None, argnums: Iterable[int] | None = None) -> None:
-    """Give for each argument `vjpmaker(ans, *args, **kwargs)`: the function from a cotangent to that of the argument.
+    """Set, for each argument, `vjpmaker(ans, *args, **kwargs)`: the function from a cotangent to the argument's.
 
-    None is zero; `argnums` says which arguments these are. See `primitive`.
+    None is zero; `argnums` says which arguments the makers are for. See `primitive`.
     """
     makers = dict(zip(count() if argnums is None else argnums, vjpmakers))
 
@@ -142,23 +142,23 @@ def defvjp(fun: Any, *vjpmakers: Callable[..., Any] | None, argnums: Iterable[in
         maker = makers[argnum]
         if maker is None:
             return lambda g: _zeros(args[argnum])
-        found: Callable[[Any], Any] = inlined(maker)(ans, *args, **kwargs)
-        return found
+        result: Callable[[Any], Any] = inlined(maker)(ans, *args, **kwargs)
+        return result
 
     defvjp_argnum(fun, one)
 
 
 def defjvp_argnums(fun: Any, jvpmaker: Callable[..., Any]) -> None:
-    """Give `jvpmaker(argnums, gs, ans, args, kwargs)`: the tangent of the output, where these arguments move by `gs`.
+    """Set `jvpmaker(argnums, gs, ans, args, kwargs)`: the output's tangent for tangents `gs` of these arguments.
 
-    A function that is no primitive, as those of NumPy and SciPy, keeps the derivative of what it computes.
+    For a function that is no primitive, such as NumPy's and SciPy's, the rule has no effect.
     """
     if rules := _rules_of(fun):
         rules.pushes = jvpmaker
 
 
 def defjvp_argnum(fun: Any, jvpmaker: Callable[..., Any]) -> None:
-    """Give `jvpmaker(argnum, g, ans, args, kwargs)`: the tangent of the output, where one argument moves by `g`."""
+    """Set `jvpmaker(argnum, g, ans, args, kwargs)`: the output's tangent for the tangent `g` of one argument."""
 
     def several(argnums: Sequence[int], gs: Sequence[Any], ans: Any, args: Any, kwargs: Any) -> Any:
         space, total = vspace(ans), None
@@ -170,7 +170,7 @@ def defjvp_argnum(fun: Any, jvpmaker: Callable[..., Any]) -> None:
 
 
 def defjvp(fun: Any, *jvpfuns: Any, argnums: Iterable[int] | None = None) -> None:
-    """Give for each argument `jvpfun(g, ans, *args, **kwargs)`: the tangent of the output, where the argument moves.
+    """Set, for each argument, `jvpfun(g, ans, *args, **kwargs)`: the output's tangent for the argument's.
 
     None is zero, and "same" the function itself, which is linear in the argument.
 
@@ -210,7 +210,7 @@ def def_linear(fun: Any) -> None:
 
 
 def _moved_alone(fun: Any, argnum: int, g: Any, args: Any, kwargs: Any) -> Any:
-    """The tangent of a function that is linear in one argument, which moves by `g`."""
+    """Compute the tangent of a function that is linear in one argument, for its tangent `g`."""
     return fun(*args[:argnum], g, *args[argnum + 1 :], **kwargs)
 
 
@@ -245,7 +245,7 @@ primitive_vjps, primitive_jvps = _RulesOf("pulls"), _RulesOf("pushes")
 
 # -- calls -------------------------------------------------------------------------------------------------------------
 class _Plain(Function):
-    """A primitive, which runs as it is, on arrays."""
+    """Primitive, which runs untraced, on arrays."""
 
     opaque = True
 
@@ -255,7 +255,7 @@ class _Plain(Function):
 
 
 def _plain(x: Any) -> Any:
-    """An array as autograd's users have it: no Tensor, and a number where it has no axes."""
+    """Convert an array for autograd's users: no Tensor, and a number if it has no axes."""
     if isinstance(x, Recorded):
         x = x.array
     return x[()] if isinstance(x, np.ndarray) and not x.ndim else x
@@ -280,23 +280,23 @@ class _Call:
 
     def __call__(self, *leaves: Any) -> list[Any]:
         args, kwargs = tree.unflatten(self.structure, leaves)
-        found, self.result = tree.flatten(self.rules.fun(*args, **kwargs))
-        return list(found)
+        result, self.result = tree.flatten(self.rules.fun(*args, **kwargs))
+        return list(result)
 
     def argnums(self, leaves: Sequence[Any]) -> list[int]:
-        """For each leaf the number of its argument; -1 for those of keywords."""
+        """Return, for each leaf, the number of its argument; -1 for keyword arguments."""
         args, _ = tree.unflatten(self.structure, leaves)
         numbers = [i for i, x in enumerate(args) for _ in tree.leaves(x)]
         return numbers + [-1] * (len(leaves) - len(numbers))
 
     def chosen(self, needs: Sequence[bool], leaves: Sequence[Any], kind: str) -> list[int]:
-        """The numbers of the arguments that are needed."""
-        found = sorted({i for i, need in zip(self.argnums(leaves), needs) if need})
-        if -1 in found:
+        """Return the numbers of the arguments that are needed."""
+        results = sorted({i for i, need in zip(self.argnums(leaves), needs) if need})
+        if -1 in results:
             raise NotImplementedError(
                 located(f"{kind} of {self!r} with respect to an argument by keyword; give it by position")
             )
-        return found
+        return results
 
 
 class _Primitive(Function):
@@ -338,7 +338,7 @@ def _dtype(x: Any) -> np.dtype[Any]:
 
 
 class _Moved:
-    """What a rule makes of a cotangent or of tangents: a function of the leaves of arguments, results, and these."""
+    """Result of a rule for a cotangent or tangents, as a function of the leaves of arguments and results."""
 
     def __init__(self, call: _Call, argnums: Sequence[int], number: int):
         self.call, self.argnums, self.number = call, tuple(argnums), number
@@ -360,11 +360,11 @@ class _Moved:
         raise NotImplementedError
 
     def like(self, leaves: Sequence[Any]) -> list[Any]:
-        """The leaves whose shapes and dtypes the results have."""
+        """Return the leaves whose shapes and dtypes the results have."""
         raise NotImplementedError
 
     def parts(self, leaves: Sequence[Any]) -> tuple[Any, Any, Any, Sequence[Any]]:
-        """The arguments, those by keyword, the result, and what is behind them."""
+        """Return the arguments, keyword arguments, the result, and the remaining leaves."""
         end = self.number + self.result.num_leaves
         args, kwargs = tree.unflatten(self.call.structure, leaves[: self.number])
         return args, kwargs, tree.unflatten(self.result, leaves[self.number : end]), leaves[end:]
@@ -405,14 +405,14 @@ class _Push(_Moved):
         if rule is None:
             raise self.call.rules.missing("JVP", self.argnums)
         tangents, _ = tree.unflatten(self.call.structure, moved)
-        found = inlined(rule)(self.argnums, [tangents[i] for i in self.argnums], ans, args, kwargs)
-        pairs = zip(tree.leaves(found), tree.leaves(ans))
+        result = inlined(rule)(self.argnums, [tangents[i] for i in self.argnums], ans, args, kwargs)
+        pairs = zip(tree.leaves(result), tree.leaves(ans))
         what = f"the JVP of {self.call!r}"
         return [_fitted(t, y, what) if _is_inexact(y) else np.zeros(np.shape(y), _dtype(y)) for t, y in pairs]
 
 
 def _fitted(ct: Any, leaf: Any, what: str) -> Any:
-    """What a rule gave for a leaf, as an array of its dtype; ValueError for another shape."""
+    """Convert a rule's result for a leaf to an array of its dtype; ValueError for another shape."""
     ct = ct if isinstance(ct, ARRAYS) else np.asarray(ct)
     if np.shape(ct) != np.shape(leaf):
         if np.size(ct) != np.size(leaf):
@@ -426,7 +426,7 @@ def _fitted(ct: Any, leaf: Any, what: str) -> Any:
 
 
 class _Rule:
-    """What the node of a rule computes, of the leaves at these places."""
+    """Computation of a rule's node, from the leaves at these positions."""
 
     def __init__(self, run: _Moved, leaves: Sequence[Any], places: Sequence[int]):
         self.run, self.places = run, tuple(places)
@@ -444,7 +444,7 @@ class _Rule:
 
 
 def _ruled(run: _Moved, leaves: Sequence[Any]) -> tuple[Any, ...]:
-    """What a rule computes, as it is. What it gives is of known shapes, so in a trace no values are needed."""
+    """Run a rule untraced; its results have known shapes, so a trace needs no values."""
     places = [k for k, x in enumerate(leaves) if is_traced(x)]
     if not places:
         return tuple(run(*map(_plain, leaves)))
@@ -455,7 +455,7 @@ def _ruled(run: _Moved, leaves: Sequence[Any]) -> tuple[Any, ...]:
 
 
 class _Derived(Function):
-    """What a rule computes, as it is; its derivative is that of its code, which is traced for it."""
+    """Result of a rule that runs untraced; its derivative is that of the rule's code, which is then traced."""
 
     @staticmethod
     def forward(ctx: Any, run: _Moved, *leaves: Any) -> tuple[Any, ...]:
@@ -469,24 +469,24 @@ class _Derived(Function):
         leaves = kept(ctx)
         places = [k for k, x in enumerate(leaves) if ctx.needs_input_grad[k + 1] and _is_inexact(x)]
         _, pull = api.vjp(_of_some(ctx.run, leaves, places), *[leaves[k] for k in places])
-        found: list[Any] = [None] * len(leaves)
+        results: list[Any] = [None] * len(leaves)
         for k, ct in zip(places, pull(tuple(cts))):
-            found[k] = ct
-        return None, *found
+            results[k] = ct
+        return None, *results
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
         leaves = kept(ctx)
         places = [k for k, t in enumerate(tangents[1:]) if t is not None]
-        given = [leaves[k] for k in places], [tangents[k + 1] for k in places]
-        return tuple(api.jvp(_of_some(ctx.run, leaves, places), *given)[1])
+        args = [leaves[k] for k in places], [tangents[k + 1] for k in places]
+        return tuple(api.jvp(_of_some(ctx.run, leaves, places), *args)[1])
 
 
 def _of_some(run: _Moved, leaves: Sequence[Any], places: Sequence[int]) -> Callable[..., Any]:
     def moving(*some: Any) -> tuple[Any, ...]:
-        given = list(leaves)
+        args = list(leaves)
         for k, x in zip(places, some):
-            given[k] = x
-        return tuple(run(*given))
+            args[k] = x
+        return tuple(run(*args))
 
     return moving

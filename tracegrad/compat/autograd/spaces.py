@@ -1,4 +1,4 @@
-"""Vector spaces: what can be done with values of the shapes and dtypes of a value, an array or a container of those."""
+"""Vector spaces of values: the linear operations on an array, or on a container of arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["ArrayVSpace", "ComplexArrayVSpace", "ContainerVSpace", "VSpace", "vs
 
 
 class VSpace:
-    """What `vspace` gives; a class of a user's own is registered for a type by `register`."""
+    """Vector space of a value, the result of `vspace`; users' classes are registered for a type by `register`."""
 
     mappings: ClassVar[dict[type, Callable[[Any], VSpace]]] = {}
     iscomplex = False
@@ -22,37 +22,37 @@ class VSpace:
     size: int
 
     def zeros(self) -> Any:
-        """The value of zeros."""
+        """Return the value of zeros."""
         raise NotImplementedError
 
     def ones(self) -> Any:
-        """The value of ones."""
+        """Return the value of ones."""
         raise NotImplementedError
 
     def standard_basis(self) -> Iterator[Any]:
-        """The values with one element that is 1, and, of complex ones, those with one that is 1j."""
+        """Yield the values with one element 1 and, for complex ones, those with one element 1j."""
         raise NotImplementedError
 
     def randn(self) -> Any:
-        """A value of normal random numbers, of NumPy's global generator."""
+        """Draw a value of normal random numbers, from NumPy's global generator."""
         raise NotImplementedError
 
     def add(self, x: Any, y: Any) -> Any:
-        """The sum of two values; None is zero."""
+        """Add two values; None is zero."""
         return y if x is None else x if y is None else self._add(x, y)
 
     mut_add = add
 
     def scalar_mul(self, x: Any, a: Any) -> Any:
-        """A value times a number."""
+        """Multiply a value by a number."""
         return self._scalar_mul(x, a)
 
     def inner_prod(self, x: Any, y: Any) -> Any:
-        """The real inner product of two values."""
+        """Compute the real inner product of two values."""
         return self._inner_prod(x, y)
 
     def covector(self, x: Any) -> Any:
-        """What stands for a value in the dual space: its conjugate."""
+        """Return the dual of a value: its conjugate."""
         return self._covector(x)
 
     def _add(self, x: Any, y: Any) -> Any:
@@ -78,7 +78,7 @@ class VSpace:
 
     @classmethod
     def register(cls, value_type: type, vspace_maker: Callable[[Any], VSpace] | None = None) -> None:
-        """Let this class, or `vspace_maker`, make the spaces of values of a type."""
+        """Register this class, or `vspace_maker`, for values of a type."""
         VSpace.mappings[value_type] = vspace_maker or cls
 
 
@@ -91,12 +91,12 @@ class ArrayVSpace(VSpace):
 
     @property
     def size(self) -> int:  # type: ignore[override]
-        """How many real numbers a value is."""
+        """Return the number of real components of a value."""
         return int(np.prod(self.shape))
 
     @property
     def ndim(self) -> int:
-        """How many axes a value has."""
+        """Return the number of axes of a value."""
         return len(self.shape)
 
     def zeros(self) -> Any:
@@ -155,7 +155,7 @@ class ContainerVSpace(VSpace):
 
     @property
     def size(self) -> int:  # type: ignore[override]
-        """How many real numbers a value is."""
+        """Return the number of real components of a value."""
         return sum(space.size for space in self._spaces)
 
     def zeros(self) -> Any:
@@ -187,7 +187,7 @@ class ContainerVSpace(VSpace):
 
 
 def vspace(value: Any) -> VSpace:
-    """The vector space of a value; TypeError where there is none.
+    """Return the vector space of a value; TypeError if there is none.
 
     >>> space = vspace([np.zeros(2), 1.0])
     >>> space.size, space.ones()

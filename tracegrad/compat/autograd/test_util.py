@@ -1,4 +1,4 @@
-"""Checks of derivatives against differences: `check_grads`."""
+"""Check derivatives against finite differences: `check_grads`."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def scalar_close(a: Any, b: Any) -> bool:
 
 
 def _difference(f: Callable[..., Any], x: Any, v: Any) -> Any:
-    """How fast `f` changes where `x` moves by `v`."""
+    """Compute the numerical derivative of `f` at `x` along `v`."""
     space, y = vspace(x), vspace(f(x))
     ahead, behind = (f(space.add(x, space.scalar_mul(v, step))) for step in (EPS / 2, -EPS / 2))
     return y.scalar_mul(y.add(ahead, y.scalar_mul(behind, -1.0)), 1.0 / EPS)
 
 
 def check_vjp(f: Callable[..., Any], x: Any) -> None:
-    """Compare the cotangent of `x`, for random ones of the output, with differences."""
+    """Compare the cotangent of `x`, for random cotangents of the output, with differences."""
     vjp, y = make_vjp(f, x)
     x_space, y_space = vspace(x), vspace(y)
     x_v, y_v = x_space.randn(), y_space.randn()
@@ -44,7 +44,7 @@ def check_vjp(f: Callable[..., Any], x: Any) -> None:
 
 
 def check_jvp(f: Callable[..., Any], x: Any) -> None:
-    """Compare the tangent of the output, for a random one of `x`, with differences."""
+    """Compare the tangent of the output, for a random tangent of `x`, with differences."""
     v = vspace(x).randn()
     check_equivalent(make_jvp(f, x)(v)[1], _difference(f, x, v))
 
@@ -59,7 +59,7 @@ def check_equivalent(x: Any, y: Any) -> None:
 
 @unary_to_nary
 def check_grads(f: Callable[..., Any], x: Any, modes: Sequence[str] = ("fwd", "rev"), order: int = 2) -> None:
-    """The function that compares derivatives of `f` with differences, in these modes and up to this order.
+    """Return the function that compares derivatives of `f` with differences, in these modes and up to this order.
 
     >>> check_grads(lambda x: x**3)(2.0)
     """
@@ -75,11 +75,11 @@ def check_grads(f: Callable[..., Any], x: Any, modes: Sequence[str] = ("fwd", "r
 
 
 def combo_check(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., None]:
-    """The function that checks `fun` at all combinations of what lists of arguments have."""
+    """Return the function that checks `fun` at all combinations of lists of arguments."""
 
     def check(*lists: Any, **by_name: Any) -> None:
-        for given in product(*lists):
+        for inputs in product(*lists):
             for values in product(*by_name.values()):
-                check_grads(fun, *args, **kwargs)(*given, **dict(zip(by_name, values)))
+                check_grads(fun, *args, **kwargs)(*inputs, **dict(zip(by_name, values)))
 
     return check

@@ -1,4 +1,4 @@
-"""What autograd says about values being differentiated: they are *boxes*, and have a value without a derivative."""
+"""Boxes: autograd's name for values that are differentiated, and their values without a derivative."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _OfTraced(type):
         return isbox(instance)
 
     def __subclasscheck__(cls, subclass: type) -> bool:
-        """Traced code asks for the class of what a traced value stands for."""
+        """Accept the class that a traced value stands for, which traced code queries."""
         return super().__subclasscheck__(subclass) or issubclass(subclass, np.ndarray | np.generic | float | complex)
 
 
@@ -38,7 +38,7 @@ class Box(metaclass=_OfTraced):
 
     @classmethod
     def register(cls, value_type: type) -> None:
-        """Nothing needs to be known of the types of values."""
+        """Do nothing: types of values need no registration."""
         Box.type_mappings[value_type] = cls
 
 
@@ -48,7 +48,7 @@ def isbox(x: Any) -> bool:
 
 
 def getval(x: Any) -> Any:
-    """The value without a derivative, which is no box.
+    """Return the value without a derivative, not a box.
 
     >>> import tracegrad as tg
     >>> print(tg.grad(lambda x: x * getval(x))(3.0))

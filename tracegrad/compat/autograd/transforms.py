@@ -1,6 +1,6 @@
 """Derivatives of functions of one argument, with autograd's conventions, by tracegrad's transforms.
 
-Its cotangents of complex numbers are the conjugates of tracegrad's. Arrays of integers are taken as floating.
+Complex cotangents are the conjugates of tracegrad's. Integer arrays are converted to floating.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Function = Callable[..., Any]
 
 
 def point(x: Any) -> Any:
-    """Where a derivative is taken: arrays of integers as floating ones, and complex numbers as NumPy's."""
+    """Convert a point of differentiation: integer arrays to floating, complex numbers to NumPy's."""
     return tree.map(_floating, x)
 
 
@@ -31,12 +31,12 @@ def _floating(x: Any) -> Any:
 
 
 def conjugate(x: Any) -> Any:
-    """A pytree with the conjugates of its complex leaves."""
+    """Conjugate the complex leaves of a pytree."""
     return tree.map(lambda leaf: np.conj(leaf) if np.iscomplexobj(leaf) else leaf, x)
 
 
 def make_vjp(fun: Function, x: Any) -> tuple[Function, Any]:
-    """`(vjp, value)`: the value at `x`, and from its cotangents to those of `x`.
+    """Compute `(vjp, value)`: the value at `x`, and the function from its cotangents to those of `x`.
 
     >>> vjp, value = make_vjp(lambda x: x**2, 3.0)
     >>> print(value, vjp(10.0))
@@ -45,14 +45,14 @@ def make_vjp(fun: Function, x: Any) -> tuple[Function, Any]:
     out, pull = api.vjp(fun, point(x))
 
     def vjp(g: Any) -> Any:
-        (found,) = pull(conjugate(_fitted(g, out)))
-        return conjugate(found)
+        (result,) = pull(conjugate(_fitted(g, out)))
+        return conjugate(result)
 
     return vjp, out
 
 
 def _fitted(g: Any, out: Any) -> Any:
-    """A cotangent or tangent of the shapes and dtypes of `out`."""
+    """Convert a cotangent or tangent to the shapes and dtypes of `out`."""
     return tree.map(_fitted_leaf, g, out) if tree.structure(g) == tree.structure(out) else g
 
 
@@ -66,7 +66,7 @@ def _fitted_leaf(g: Any, like: Any) -> Any:
 
 
 def make_jvp(fun: Function, x: Any) -> Function:
-    """The function from a tangent of `x` to the value and its tangent.
+    """Return the function from a tangent of `x` to the value and its tangent.
 
     >>> print(*make_jvp(lambda x: x**2, 3.0)(10.0))
     9.0 60.0
@@ -81,13 +81,13 @@ def make_jvp(fun: Function, x: Any) -> Function:
 
 
 def scalar_derivative(fun: Function, x: Any, name: str, has_aux: bool = False) -> tuple[Any, Any, Any]:
-    """The value of a function with one number for output, its gradient, and what else it gives (`has_aux`)."""
+    """Compute the value of a scalar function, its gradient, and its other results (`has_aux`)."""
 
     of_rest, rest = parts_of(fun)
 
     def scalar(x: Any, rest: Any) -> tuple[Any, Any]:
-        found = of_rest(x, rest)
-        value, aux = found if has_aux else (found, None)
+        result = of_rest(x, rest)
+        value, aux = result if has_aux else (result, None)
         if isinstance(value, tuple | list | dict) or np.size(value) != 1 or np.iscomplexobj(value):
             raise TypeError(
                 f"{name} only applies to real scalar-output functions. Try jacobian, elementwise_grad or "

@@ -1,4 +1,4 @@
-"""Tuples with other items."""
+"""Tuple utilities: replace items of a tuple."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["subval", "subvals"]
 
 
 def subvals(x: Sequence[Any], ivs: Iterable[tuple[int, Any]]) -> tuple[Any, ...]:
-    """The items as a tuple, with others at some places.
+    """Return the items as a tuple, with others at some positions.
 
     >>> subvals((1, 2, 3), [(0, 7), (2, 9)])
     (7, 2, 9)
@@ -21,7 +21,7 @@ def subvals(x: Sequence[Any], ivs: Iterable[tuple[int, Any]]) -> tuple[Any, ...]
 
 
 def subval(x: Sequence[Any], i: int, v: Any) -> tuple[Any, ...]:
-    """The items as a tuple, with another at one place.
+    """Return the items as a tuple, with another at one position.
 
     >>> subval((1, 2, 3), 1, 7)
     (1, 7, 3)

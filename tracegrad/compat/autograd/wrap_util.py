@@ -1,4 +1,4 @@
-"""Operators on functions of one argument, as operators on functions of several."""
+"""Lift operators on functions of one argument to operators on functions of several arguments."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Function = Callable[..., Any]
 
 
 def get_name(f: Any) -> str:
-    """What a function is called."""
+    """Return the name of a function."""
     return getattr(f, "__name__", "[unknown name]")
 
 
 def get_doc(f: Any) -> str:
-    """The docstring of a function."""
+    """Return the docstring of a function."""
     return getattr(f, "__doc__", "") or ""
 
 
 def wraps(fun: Any, namestr: str = "{fun}", docstr: str = "{doc}", **kwargs: Any) -> Callable[[Any], Any]:
-    """A decorator that names a function after another one."""
+    """Return a decorator that names a function after another one."""
 
     def named(f: Any) -> Any:
         try:
@@ -39,9 +39,9 @@ def wraps(fun: Any, namestr: str = "{fun}", docstr: str = "{doc}", **kwargs: Any
 
 
 def parts_of(fun: Function) -> tuple[Function, Any]:
-    """A function `(x, rest)`, and the `rest` with which it is `fun`."""
-    found: tuple[Function, Any] | None = getattr(fun, "parts", None)
-    return found or (lambda x, rest: fun(x), ())
+    """Return a function `(x, rest)`, and the `rest` with which it is `fun`."""
+    results: tuple[Function, Any] | None = getattr(fun, "parts", None)
+    return results or (lambda x, rest: fun(x), ())
 
 
 def _is_value(x: Any) -> bool:
@@ -51,10 +51,11 @@ def _is_value(x: Any) -> bool:
 
 
 def unary_to_nary(unary_operator: Function) -> Function:
-    """Of an operator `(function, x) -> result`, one on functions of several arguments.
+    """Lift an operator `(function, x) -> result` to functions of several arguments.
 
-    It takes a function and `argnum`, the positions of one argument or of a tuple of them, and gives a function with the
-    same arguments, which applies the operator to that of one argument with all others as they are.
+    The new operator takes a function and `argnum`, the positions of one argument or of a tuple of them. It returns a
+    function with the same arguments, which applies the old operator to the function of that argument, with all others
+    fixed.
 
     >>> at = unary_to_nary(lambda f, x: (f(x), x))
     >>> at(lambda a, b: a - b, 1)(10, 3)
@@ -78,12 +79,12 @@ def unary_to_nary(unary_operator: Function) -> Function:
             rest = [args[i] for i in others], passed
 
             def of_rest(x: Any, rest: Any) -> Any:
-                given = list(held)
+                inputs = list(held)
                 for i, v in zip(places, x if several else (x,)):
-                    given[i] = v
+                    inputs[i] = v
                 for i, v in zip(others, rest[0]):
-                    given[i] = v
-                return fun(*given, **options, **rest[1])
+                    inputs[i] = v
+                return fun(*inputs, **options, **rest[1])
 
             def unary_f(x: Any) -> Any:
                 return of_rest(x, rest)

@@ -1,4 +1,4 @@
-"""Functions of NumPy's that programs call less often: modules that are imported when one of them is first called.
+"""Rarely used NumPy functions, in modules that are imported at the first call.
 
 `tracegrad.numpy_api.lazy_registry` lists them.
 """

@@ -1,4 +1,4 @@
-"""Bits that are packed in bytes."""
+"""Packed bits: `packbits` and `unpackbits`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _rows(name: str, a: Any, axis: int | None) -> tuple[Any, int]:
 
 
 def _lengthened(x: Any, more: int) -> Any:
-    """Rows with that many zeros behind them."""
+    """Append zeros to rows."""
     zeros = full(shape=(*x.shape[:-1], more), value=0, dtype=x.dtype.name)
     return concatenate([x, constant(zeros, peer_of(x))], -1) if more else x
 
@@ -39,8 +39,8 @@ def packbits(a: Any, /, axis: int | None = None, bitorder: str = "big") -> Any:
     x, k = _rows("packbits", a, axis)
     if x.dtype.kind not in "iub":
         raise TypeError(located("Expected an input array of integer or boolean data type"))
-    truths = x if x.dtype.kind == "b" else not_equal(x, 0)
-    return moveaxis(pack_bits(truths, big=_is_big(bitorder)), -1, k)
+    booleans = x if x.dtype.kind == "b" else not_equal(x, 0)
+    return moveaxis(pack_bits(booleans, big=_is_big(bitorder)), -1, k)
 
 
 @implements(np.unpackbits)

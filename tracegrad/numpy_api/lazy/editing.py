@@ -1,4 +1,4 @@
-"""Functions that put elements in, take them out, or choose them by number. Where is known, or asked for."""
+"""Functions that insert, delete, replace or choose elements; the positions are constants, or are queried."""
 
 from __future__ import annotations
 
@@ -55,8 +55,10 @@ from tracegrad.ops.shape.linear import broadcast_to, full, reshape
 
 
 def _place(obj: Any) -> Any:
-    """An index that decides shapes, as NumPy takes it: it is known, or an integer that is asked for; None for arrays of
-    indices that are not known."""
+    """Return an index that determines shapes, as NumPy takes it.
+
+    It is known, or an integer that is queried; None for unknown arrays of indices.
+    """
     if isinstance(obj, slice):
         return obj
     if hasattr(obj, "__index__") and not getattr(obj, "shape", ()):
@@ -70,7 +72,7 @@ def _place(obj: Any) -> Any:
 
 
 def _counted(obj: Any, n: int, most: int) -> Any:
-    """Traced indices into `n` elements as a row of places of at most `most`; of a mask, those where it is true."""
+    """Convert traced indices into `n` elements to a vector of at most `most` positions; for a mask, the true ones."""
     (x,) = arrays(obj)
     if x.dtype.kind == "b":
         if x.shape != (n,):
@@ -86,7 +88,7 @@ def _counted(obj: Any, n: int, most: int) -> Any:
 
 
 def _at_places(values: Any, place: Any, n: int) -> Any:
-    """A row of `n` zeros, with integers added to it at places."""
+    """Add integers to a vector of `n` zeros at positions."""
     return scatter_add(values, place, shape=(n,), axes=(0,))
 
 
@@ -105,7 +107,7 @@ def _in_runs(x: Any, codes: np.ndarray[Any, Any], axis: int) -> Any:
 # -- insert and delete -------------------------------------------------------------------------------------------------
 @implements(np.insert)
 def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
-    """`np.insert`. How many elements of a traced mask are true is asked for, and a single traced index."""
+    """`np.insert`. The number of true elements of a traced mask, and a single traced index, are queried."""
     peer = peer_of(arr, values, obj)
     x, k = along_axis("insert", array(arr, peer), axis)
     v = to_dtype(array(values, peer), x.dtype)
@@ -136,7 +138,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
 
 
 def _codes(place: Any, n: int) -> Any:
-    """Of `n` elements and those that are put before traced places, where each of all in their order comes from."""
+    """Return the source of each element after inserting elements before traced positions among `n`."""
     count = place.shape[0]
     order = argsort(place, kind="stable")
     behind = add(take_along_axis(place, order, 0), positions(count))
@@ -150,7 +152,7 @@ def _codes(place: Any, n: int) -> Any:
 
 @implements(np.delete)
 def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
-    """`np.delete`. How many elements are left is asked for where indices are traced."""
+    """`np.delete`. The number of remaining elements is queried if the indices are traced."""
     peer = peer_of(arr, obj)
     x, k = along_axis("delete", array(arr, peer), axis)
     n, place = x.shape[k], _place(obj)
@@ -163,13 +165,13 @@ def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
         elif mask.shape != (n,):
             raise ValueError(located(f"boolean array argument obj to delete must be one dimensional and match {n}"))
         return laid(compress(logical_not(mask), x, k), _order_left(x, k), x)
-    kept = np.delete(np.arange(n), place)
+    saved = np.delete(np.arange(n), place)
     several = not isinstance(place, slice) and (np.size(place) != 1 or np.asarray(place).dtype.kind == "b")
-    return laid(_in_runs(x, kept, k), _order_left(x, k) if several else "A", x)
+    return laid(_in_runs(x, saved, k), _order_left(x, k) if several else "A", x)
 
 
 def _order_left(x: Any, axis: int) -> tuple[int, ...]:
-    """The axes of what a mask along an axis leaves of an array, from the outermost to the innermost."""
+    """Return the memory order of axes of an array after a mask along an axis, outermost first."""
     strides = spread(x._places(x)[0])
     return (axis, *sorted([k for k in range(len(strides)) if k != axis], key=lambda k: -abs(strides[k])))
 
@@ -304,15 +306,15 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
 # -- choose ------------------------------------------------------------------------------------------------------------
 @implements(np.choose)
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
-    """`np.choose`; whether a number is out of range is asked for, which leaves a guard."""
+    """`np.choose`; whether a number is out of range is a query, which leaves a guard."""
     if out is not None:
         raise refuse("the argument out= of np.choose")
-    given = [x if is_literal(x) else arrays(x)[0] for x in choices]
-    peer = peer_of(a, *given)
+    args = [x if is_literal(x) else arrays(x)[0] for x in choices]
+    peer = peer_of(a, *args)
     index = to_dtype(array(a, peer), "int64")
-    dtype, given = together(*given)
-    parts = [to_dtype(array(x, peer), dtype) for x in given]
-    n = len(given)
+    dtype, args = together(*args)
+    parts = [to_dtype(array(x, peer), dtype) for x in args]
+    n = len(args)
     if mode == "wrap":
         index = remainder(index, n)
     elif mode == "clip":
@@ -322,12 +324,12 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     shape = broadcast_shapes("choose", index.shape, *(x.shape for x in parts))
     index, *parts = broadcast_arrays("choose", [index, *parts], shape)
     if n > _MOST_CHOICES:
-        found = take_along_axis(stack(parts, 0), reshape(index, shape=(1, *shape)), 0)
-        return reshape(found, shape=shape)
-    found = parts[-1]
+        result = take_along_axis(stack(parts, 0), reshape(index, shape=(1, *shape)), 0)
+        return reshape(result, shape=shape)
+    result = parts[-1]
     for k in range(n - 2, -1, -1):
-        found = elementwise.where(equal(index, k), parts[k], found)
-    return laid(found, "C")
+        result = elementwise.where(equal(index, k), parts[k], result)
+    return laid(result, "C")
 
 
 _MOST_CHOICES = 16
@@ -342,4 +344,4 @@ def array_equiv(a1: Any, a2: Any) -> Any:
         np.broadcast_shapes(x.shape, y.shape)
     except ValueError:
         return False
-    return reductions._truth(reductions.all_(equal(x, y)))
+    return reductions._boolean(reductions.all_(equal(x, y)))

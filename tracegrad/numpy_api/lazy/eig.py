@@ -1,4 +1,4 @@
-"""Eigenvalues of matrices that need not be symmetric, and what is made of them: the zeros of polynomials."""
+"""Eigenvalues of general matrices, and roots of polynomials, which use them."""
 
 from __future__ import annotations
 
@@ -26,15 +26,19 @@ _ASKS = _OF_NUMPY.eigenvalues.dtype.kind != "c"
 
 
 def all_real(x: Any, values: Any) -> bool:
-    """Whether a matrix is real and all its eigenvalues are, where results are real then. That is asked for, but where
-    there are no values to ask: there results are complex."""
+    """Whether a matrix and all its eigenvalues are real, so that results are real.
+
+    This is a query; where there are no values to query, results are complex.
+    """
     return x.dtype.kind != "c" and has_value(values) and bool(np.all(imag(values) == 0))
 
 
 @implements(np.linalg.eig)
 def eig(a: Any) -> Any:
-    """`np.linalg.eig`; whether the eigenvalues of a real matrix are real is asked for, which leaves a guard. In
-    batches and other regions they are complex."""
+    """`np.linalg.eig`; whether the eigenvalues of a real matrix are real is a query, which leaves a guard.
+
+    In batches and other regions they are complex.
+    """
     x = square_matrices("eig", a)
     w, v = eigen.eig(x)
     return _Eig(real(w), real(v)) if _ASKS and all_real(x, w) else _Eig(w, v)
@@ -42,8 +46,10 @@ def eig(a: Any) -> Any:
 
 @implements(np.linalg.eigvals)
 def eigvals(a: Any) -> Any:
-    """`np.linalg.eigvals`; whether those of a real matrix are real is asked for, which leaves a guard. In batches
-    and other regions they are complex."""
+    """`np.linalg.eigvals`; whether the eigenvalues of a real matrix are real is a query, which leaves a guard.
+
+    In batches and other regions they are complex.
+    """
     x = square_matrices("eigvals", a)
     w = eigen.eigvals(x)
     return real(w) if _ASKS and all_real(x, w) else w
@@ -51,8 +57,10 @@ def eigvals(a: Any) -> Any:
 
 @implements(np.roots)
 def roots(p: Any) -> Any:
-    """`np.roots`; how many coefficients at the ends are zero is asked for, which leaves guards. In batches and
-    other regions the first one is taken not to be."""
+    """`np.roots`; the number of zero coefficients at the ends is a query, which leaves guards.
+
+    In batches and other regions the first coefficient counts as nonzero.
+    """
     (x,) = arrays(p)
     x = to_float(x)
     if len(x.shape) != 1:
@@ -64,20 +72,20 @@ def roots(p: Any) -> Any:
     n = core.shape[0]
     if not n:
         return constant(np.array([]), peer)
-    found = constant(np.array([]), peer)
+    result = constant(np.array([]), peer)
     if n > 1:
         top = reshape(divide(negative(core[1:]), core[0]), shape=(1, n - 1))
         below = constant(np.eye(n - 2, n - 1, dtype=core.dtype), peer)
         companion = concatenate([top, below], 0)
-        found = eigen.eigvals(companion)
-        found = real(found) if all_real(companion, found) else found
+        result = eigen.eigvals(companion)
+        result = real(result) if all_real(companion, result) else result
     zeros = x.shape[0] - shorter.shape[0]
-    return concatenate([found, constant(np.zeros(zeros, found.dtype), peer)], 0) if zeros else found
+    return concatenate([result, constant(np.zeros(zeros, result.dtype), peer)], 0) if zeros else result
 
 
 @implements(np.sort_complex)
 def sort_complex(a: Any) -> Any:
-    """`np.sort_complex`: by the real parts, then by the imaginary ones; numbers of which one is nan come last."""
+    """`np.sort_complex`: by the real parts, then by the imaginary ones; numbers with a nan part come last."""
     (x,) = arrays(a)
     if x.dtype.kind != "c":
         narrow = x.dtype.kind in "iu" and x.dtype.itemsize <= 2

@@ -1,5 +1,7 @@
-"""`np.emath`: functions whose results are complex where real ones would be nan. Whether they are is asked for, which
-leaves a guard; in batches there is nothing to ask."""
+"""Functions of `np.emath`: complex results where real ones would be nan.
+
+The domain is a query for a value, which leaves a guard; a batch has no value to query.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,12 @@ def _complex(x: Any) -> Any:
 
 
 def _any(mask: Any) -> bool:
-    found = any_(mask)
-    if not has_value(found):
+    result = any_(mask)
+    if not has_value(result):
         raise refuse(
             "np.emath of an element of a batch", "use NumPy's function, of complex numbers if it may be needed"
         )
-    return bool(found)
+    return bool(result)
 
 
 def _not_negative(x: Any, kind: Any = _complex) -> Any:

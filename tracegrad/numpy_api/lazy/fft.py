@@ -1,4 +1,4 @@
-"""`np.fft`: discrete Fourier transforms, each of three ops along one axis; SciPy's are made of these too."""
+"""Discrete Fourier transforms (`np.fft`), each made of three ops along one axis; `scipy.fft` uses them too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tracegrad.ops.core.half_rounding import HALF
 from tracegrad.ops.core.op import normalize_axis
 from tracegrad.ops.elementwise.complex import complex_of
 from tracegrad.ops.shape.linear import pad
-from tracegrad.ops.signal import fft as fourier
+from tracegrad.ops.signal import fft
 
 __all__ = ["NAMES", "TRANSFORMS", "line", "resized", "several"]
 
@@ -31,7 +31,7 @@ def _norm(norm: Any) -> str:
 
 
 def resized(x: Any, n: Any, axis: int) -> Any:
-    """`x` with `n` elements along an axis (None: as it is): the first of them, or followed by zeros."""
+    """Truncate `x` to `n` elements along an axis, or append zeros; None leaves it unchanged."""
     have, rank = x.shape[axis], len(x.shape)
     if n is None or n == have:
         return x
@@ -52,29 +52,29 @@ def _length(n: Any, usual: int) -> int:
 def _complex(inverse: bool) -> Line:
     def transform(x: Any, n: Any, axis: int, norm: Any) -> Any:
         n = _length(n, x.shape[axis])
-        return fourier.fft(resized(x, n, axis), axis=axis, inverse=inverse, norm=_norm(norm))
+        return fft.fft(resized(x, n, axis), axis=axis, inverse=inverse, norm=_norm(norm))
 
     return transform
 
 
 def _rfft(x: Any, n: Any, axis: int, norm: Any) -> Any:
     n = _length(n, x.shape[axis])
-    return fourier.rfft(resized(x, n, axis), axis=axis, norm=_norm(norm))
+    return fft.rfft(resized(x, n, axis), axis=axis, norm=_norm(norm))
 
 
 def _irfft(x: Any, n: Any, axis: int, norm: Any) -> Any:
     n = _length(n, 2 * (x.shape[axis] - 1))
-    given = resized(to_dtype(x, complex_of(x.dtype)), n // 2 + 1, axis)
-    found = fourier.irfft(given, n=n, axis=axis, norm=_norm(norm))
-    return to_dtype(found, x.dtype) if x.dtype == HALF else found
+    args = resized(to_dtype(x, complex_of(x.dtype)), n // 2 + 1, axis)
+    result = fft.irfft(args, n=n, axis=axis, norm=_norm(norm))
+    return to_dtype(result, x.dtype) if x.dtype == HALF else result
 
 
 def _hfft(x: Any, n: Any, axis: int, norm: Any) -> Any:
-    return _irfft(conjugate(x), n, axis, fourier.TRANSPOSED[_norm(norm)])
+    return _irfft(conjugate(x), n, axis, fft.TRANSPOSED[_norm(norm)])
 
 
 def _ihfft(x: Any, n: Any, axis: int, norm: Any) -> Any:
-    return conjugate(_rfft(x, n, axis, fourier.TRANSPOSED[_norm(norm)]))
+    return conjugate(_rfft(x, n, axis, fft.TRANSPOSED[_norm(norm)]))
 
 
 TRANSFORMS: dict[str, Line] = {
@@ -83,14 +83,14 @@ TRANSFORMS: dict[str, Line] = {
 
 
 def line(name: str, a: Any, n: Any, axis: int, norm: Any) -> Any:
-    """The transform of this name along an axis."""
+    """Apply the transform of this name along an axis."""
     x = to_float(*arrays(a))
     return TRANSFORMS[name](x, n, normalize_axis(name, axis, len(x.shape)), norm)
 
 
 # -- along several -------------------------------------------------------------------------------------------------
 def several(name: str, x: Any, s: Sequence[Any], axes: Sequence[int], norm: Any) -> Any:
-    """The transform of this name along `axes`, for which `s` has the lengths (None: as they are)."""
+    """Apply the transform of this name along `axes`, of the lengths `s` (None: unchanged)."""
     axes = [normalize_axis(f"{name}n", axis, len(x.shape)) for axis in axes]
     if not axes:
         return x

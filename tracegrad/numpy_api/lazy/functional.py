@@ -1,4 +1,4 @@
-"""Functions of NumPy's that call a function of the user's: row by row, axis by axis, or piece by piece."""
+"""Functions that apply a user's function along axes or piecewise: `apply_along_axis`, `piecewise` and others."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
     lead = rows.shape[:-1]
     if 0 in lead:
         raise ValueError(located("Cannot apply_along_axis when any iteration dimensions are 0"))
-    found = arrays(*(func1d(rows[i], *args, **kwargs) for i in np.ndindex(lead)), *([x] if not lead else []))
-    found = found[:1] if not lead else found
-    first = to_dtype(found[0], found[0].dtype)
-    whole = stack([to_dtype(v, first.dtype) for v in found], 0)
+    result = arrays(*(func1d(rows[i], *args, **kwargs) for i in np.ndindex(lead)), *([x] if not lead else []))
+    result = result[:1] if not lead else result
+    first = to_dtype(result[0], result[0].dtype)
+    whole = stack([to_dtype(v, first.dtype) for v in result], 0)
     depth = len(first.shape)
     out = reshape(whole, shape=(*lead, *first.shape))
     for i in range(depth):  # the axes of the results stand where that of the rows was
@@ -45,12 +45,12 @@ def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Any:
     rank = len(x.shape)
     for axis in axes if isinstance(axes, tuple | list | np.ndarray) else (axes,):
         k = normalize_axis("apply_over_axes", int(axis), rank)
-        found = func(x, k)
-        if len(found.shape) != rank:
-            found = expand_dims(found, k)
-        if len(found.shape) != rank:
+        result = func(x, k)
+        if len(result.shape) != rank:
+            result = expand_dims(result, k)
+        if len(result.shape) != rank:
             raise ValueError(located("function is not returning an array of the correct shape"))
-        x = found
+        x = result
     return x
 
 

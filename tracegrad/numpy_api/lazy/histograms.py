@@ -1,4 +1,4 @@
-"""Counting: histograms, bins, and sums of weights by bin, which are scattered and so have derivatives."""
+"""Histograms, bins, and weighted counts, which are scatter-adds and therefore have derivatives."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _is_count(bins: Any) -> bool:
 
 # -- edges -----------------------------------------------------------------------------------------------------------
 def _ends(x: Any, bounds: Any) -> tuple[Any, Any]:
-    """The first and the last edge of bins of equal width."""
+    """Return the first and the last edge of bins of equal width."""
     if bounds is not None:
         first, last = bounds
         if not (is_literal(first) and is_literal(last)):
@@ -92,15 +92,15 @@ def _edges(name: str, x: Any, bins: Any, bounds: Any) -> Any:
 
 
 def _estimated(name: str, x: Any, how: str, bounds: Any) -> int:
-    """The number of bins by one of NumPy's estimators, which is asked for."""
+    """Compute the number of bins by one of NumPy's estimators, which is queried."""
     if how not in _ESTIMATORS:
         raise ValueError(located(f"{how!r} is not a valid estimator for `bins`"))
     peer = peer_of(x, bounds)
     ends = constant(np.zeros(0), peer) if bounds is None else to_dtype(array(list(bounds), peer), float)
-    found = bin_count(stop_gradient(x), stop_gradient(ends), how=how)
-    if not has_value(found):
+    result = bin_count(stop_gradient(x), stop_gradient(ends), how=how)
+    if not has_value(result):
         raise refuse(f"np.{name} with bins={how!r} of what differs between examples or turns", "give a number of bins")
-    return int(found)
+    return int(result)
 
 
 def _require_no_weights(bins: Any, weights: Any) -> None:
@@ -110,7 +110,7 @@ def _require_no_weights(bins: Any, weights: Any) -> None:
 
 
 def _bin_of(x: Any, edges: Any, even: bool) -> tuple[Any, Any]:
-    """The bin of each element of a row, and whether it is in one. The last bin has both its edges."""
+    """Return the bin of each element of a vector, and whether it is in one; the last bin is closed."""
     n = edges.shape[0] - 1
     if even and edges.dtype.kind == "f":
         return _even_bin_of(to_dtype(x, edges.dtype), edges, n)
@@ -122,7 +122,7 @@ def _bin_of(x: Any, edges: Any, even: bool) -> tuple[Any, Any]:
 
 
 def _even_bin_of(x: Any, edges: Any, n: int) -> tuple[Any, Any]:
-    """The same for bins of equal width: by the quotient, which is right but for one bin."""
+    """Find the bins of elements among bins of equal width: by the quotient, corrected by at most one bin."""
     x, edges = stop_gradient(x), array(stop_gradient(edges), peer_of(x, edges))
     first, last = edges[0], edges[n]
     inside = logical_and(greater_equal(x, first), less_equal(x, last))
@@ -143,7 +143,7 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
 
 
 def _sums(place: Any, inside: Any, weights: Any, shape: tuple[int, ...]) -> Any:
-    """The sum of the weights in each bin, or how many elements there are."""
+    """Sum the weights in each bin, or count the elements."""
     peer = peer_of(*place)
     if weights is None:
         weights = constant(linear.full(shape=inside.shape, value=1, dtype="int64"), peer)
@@ -169,15 +169,15 @@ def _weights_of(x: Any, weights: Any) -> Any:
 def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> tuple[Any, Any]:
     """`np.histogram`: counts have no derivative, sums of weights have one with respect to the weights."""
     _require_no_weights(bins, weights)
-    given = arrays(*(v for v in (a, weights) if v is not None))
-    w = _weights_of(given[0], given[1]) if weights is not None else None
-    x = raveled(given[0])
+    args = arrays(*(v for v in (a, weights) if v is not None))
+    w = _weights_of(args[0], args[1]) if weights is not None else None
+    x = raveled(args[0])
     edges = _edges("histogram", x, bins, range)
     place, inside = _bin_of(x, edges, _is_count(bins))
-    found = _sums((place,), inside, w, (edges.shape[0] - 1,))
+    result = _sums((place,), inside, w, (edges.shape[0] - 1,))
     if density:
-        found = divide(divide(to_float(found), diff(edges)), reductions.sum(to_float(found)))
-    return found, edges
+        result = divide(divide(to_float(result), diff(edges)), reductions.sum(to_float(result)))
+    return result, edges
 
 
 @implements(np.histogramdd)
@@ -201,13 +201,13 @@ def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = N
     for other in insides[1:]:
         inside = logical_and(inside, other)
     w = None if weights is None else raveled(array(weights, peer_of(*columns, weights)))
-    found = to_float(_sums(places, inside, w, tuple(e.shape[0] - 1 for e in edges)))
+    result = to_float(_sums(places, inside, w, tuple(e.shape[0] - 1 for e in edges)))
     if density:
-        total = reductions.sum(found)
+        total = reductions.sum(result)
         for k, e in enumerate(edges):
-            found = divide(found, _along(diff(e), k, rank))
-        found = divide(found, total)
-    return found, edges
+            result = divide(result, _along(diff(e), k, rank))
+        result = divide(result, total)
+    return result, edges
 
 
 def _along(x: Any, axis: int, rank: int) -> Any:
@@ -215,7 +215,7 @@ def _along(x: Any, axis: int, rank: int) -> Any:
 
 
 def _columns(sample: Any) -> list[Any]:
-    """The coordinates of the points, one row for each."""
+    """Return the coordinates of the points, one row for each."""
     if isinstance(sample, list | tuple):
         return [raveled(x) for x in arrays(*sample)]
     (x,) = arrays(sample)
@@ -230,16 +230,16 @@ def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, density: Any 
     """`np.histogram2d`."""
     if not _is_count(bins) and len(bins) not in (1, 2):
         bins = [bins, bins]
-    found, edges = histogramdd([x, y], bins, range, density, weights)
-    return found, edges[0], edges[1]
+    result, edges = histogramdd([x, y], bins, range, density, weights)
+    return result, edges[0], edges[1]
 
 
 # -- counts and places -------------------------------------------------------------------------------------------------
 @implements(np.bincount)
 def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
-    """`np.bincount`: how long the result is is asked for, unless `minlength` is enough; that leaves a guard."""
-    given = arrays(*(v for v in (x, weights) if v is not None))
-    place = given[0]
+    """`np.bincount`: the length of the result is queried unless `minlength` is enough; that leaves a guard."""
+    args = arrays(*(v for v in (x, weights) if v is not None))
+    place = args[0]
     if len(place.shape) != 1 or place.dtype.kind not in "iub":
         raise ShapeError(located(f"bincount wants a row of integers, got shape {place.shape} of {place.dtype}"))
     length = minlength.__index__()
@@ -250,7 +250,7 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
         top = reductions.max(place)
         if not bool(top < length):
             length = int(top) + 1
-    w: Any = None if weights is None else to_dtype(given[1], float)
+    w: Any = None if weights is None else to_dtype(args[1], float)
     if w is not None and w.shape != place.shape and place.shape[0]:
         raise ValueError(located("The weights and list don't have the same length."))
     if w is None or not place.shape[0]:  # of no places there are counts, whatever the weights are
@@ -260,7 +260,7 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
 
 @implements(np.digitize)
 def digitize(x: Any, bins: Sequence[Any], right: bool = False) -> Any:
-    """`np.digitize`; whether traced bins go up or down is asked for, which leaves a guard."""
+    """`np.digitize`; whether traced bins increase or decrease is a query, which leaves a guard."""
     values, edges = arrays(x, bins)
     values, edges = to_float(values), to_float(edges)
     steps, side = diff(edges), "left" if right else "right"

@@ -1,4 +1,4 @@
-"""Places in arrays: along diagonals and in triangles, as one number or several, in another array, in sorted order."""
+"""Index arithmetic: diagonals and triangles, flat and multi-indices, membership, lexicographic order."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _within(x: Any, n: int, why: str) -> None:
 
 
 def _steps(dims: tuple[int, ...], order: str) -> list[int]:
-    """How far apart neighbours along each axis are."""
+    """Return the distance of neighbours along each axis."""
     if order == "F":
         return [math.prod(dims[:k]) for k in range(len(dims))]
     return [math.prod(dims[k + 1 :]) for k in range(len(dims))]
@@ -87,26 +87,26 @@ def _dims(shape: Any) -> tuple[int, ...]:
 
 @implements(np.unravel_index)
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]:
-    """`np.unravel_index`; whether all are within the shape is asked for, which leaves a guard."""
+    """`np.unravel_index`; whether all indices are within the shape is a query, which leaves a guard."""
     x = to_dtype(arrays(indices)[0], "int64")
     dims = _dims(shape)
     _within(x, math.prod(dims), f"an index is out of bounds for array with size {math.prod(dims)}")
-    steps, found = _steps(dims, order), {}
+    steps, result = _steps(dims, order), {}
     for k in range(len(dims)) if order != "F" else reversed(range(len(dims))):
-        found[k] = floor_divide(x, steps[k]) if steps[k] > 1 else x
-        x = subtract(x, multiply(found[k], steps[k]))
-    return tuple(found[k] for k in range(len(dims)))
+        result[k] = floor_divide(x, steps[k]) if steps[k] > 1 else x
+        x = subtract(x, multiply(result[k], steps[k]))
+    return tuple(result[k] for k in range(len(dims)))
 
 
 @implements(np.ravel_multi_index)
 def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: str = "C") -> Any:
-    """`np.ravel_multi_index`; with mode "raise", whether all are within is asked for, which leaves a guard."""
+    """`np.ravel_multi_index`; with mode "raise", whether all are within range is a query, which leaves a guard."""
     sizes = _dims(dims)
     xs = [to_dtype(x, "int64") for x in arrays(*multi_index)]
     modes = mode if isinstance(mode, tuple) else (mode,) * len(sizes)
     if len(xs) != len(sizes):
         raise ValueError(located(f"parameter multi_index must be a sequence of length {len(sizes)}"))
-    found: Any = None
+    result: Any = None
     for x, n, how, step in zip(xs, sizes, modes, _steps(sizes, order)):
         if how == "wrap":
             x = remainder(x, n)
@@ -115,8 +115,8 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: s
         else:
             _within(x, n, "invalid entry in coordinates array")
         x = multiply(x, step) if step != 1 else x
-        found = x if found is None else add(found, x)
-    return found
+        result = x if result is None else add(result, x)
+    return result
 
 
 # -- in another array --------------------------------------------------------------------------------------------------
@@ -128,18 +128,18 @@ def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: 
     tests = raveled(tests)
     n = tests.shape[0]
     if 0 < n <= MOST_SINGLE:
-        found = equal(x, tests[0])
+        result = equal(x, tests[0])
         for k in range(1, n):
-            found = logical_or(found, equal(x, tests[k]))
+            result = logical_or(result, equal(x, tests[k]))
     elif not n or size_of(x) * n <= MOST_PAIRS:
         pairs = equal(reshape(x, shape=(*x.shape, 1)), tests)
-        found = reduce_any(pairs, axes=(len(x.shape),))
+        result = reduce_any(pairs, axes=(len(x.shape),))
     elif x.dtype.kind in "iu":
-        found = is_member(x, tests)
+        result = is_member(x, tests)
     else:
         tests = sorting.sort(tests)
-        found = equal(gather(tests, minimum(sorting.searchsorted(tests, x), n - 1), axes=(0,)), x)
-    return laid(logical_not(found) if invert else found, "C")
+        result = equal(gather(tests, minimum(sorting.searchsorted(tests, x), n - 1), axes=(0,)), x)
+    return laid(logical_not(result) if invert else result, "C")
 
 
 # -- sorted order ------------------------------------------------------------------------------------------------------
@@ -154,6 +154,6 @@ def lexsort(keys: Sequence[Any], axis: int = -1) -> Any:
     k = normalize_axis("lexsort", axis, len(rows[0].shape))
     order = sorting.argsort(rows[0], k, stable=True)
     for x in rows[1:]:
-        turned = sorting.argsort(take_along_axis(x, order, k), k, stable=True)
-        order = take_along_axis(order, turned, k)
+        permutation = sorting.argsort(take_along_axis(x, order, k), k, stable=True)
+        order = take_along_axis(order, permutation, k)
     return order

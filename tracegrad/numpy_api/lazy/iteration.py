@@ -1,6 +1,7 @@
-"""What goes through arrays element by element, or is no function: `vectorize`, `nditer`, `ndenumerate`, `fromiter`,
-`broadcast`, `r_`, `c_`, `mgrid` and `ogrid`. NumPy's own would make ndarrays of what they are given, so traced code
-has these."""
+"""Elementwise iteration and index objects: `vectorize`, `nditer`, `ndenumerate`, `r_`, `mgrid` and others.
+
+NumPy's own would convert their arguments to ndarrays, so traced code receives these.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +42,9 @@ class Vectorized:
         if self.pyfunc is None:  # used as a decorator with arguments
             return Vectorized(args[0], self.otypes, None, self.excluded, False, self.signature)
         keys = [*range(len(args)), *kwargs]
-        given: dict[Any, Any] = dict(zip(keys, (*args, *kwargs.values())))
+        options: dict[Any, Any] = dict(zip(keys, (*args, *kwargs.values())))
         varied = [key for key in keys if key not in self.excluded]
-        xs = dict(zip(varied, arrays(*(given[key] for key in varied))))
+        xs = dict(zip(varied, arrays(*(options[key] for key in varied))))
         cores = self._cores(len(varied))
         lead = broadcast_shapes("vectorize", *(x.shape[: len(x.shape) - c] for x, c in zip(xs.values(), cores)))
         xs = {
@@ -52,7 +53,7 @@ class Vectorized:
         }
         results = []
         for place in np.ndindex(lead):
-            here = given | {key: x[place] for key, x in xs.items()}
+            here = options | {key: x[place] for key, x in xs.items()}
             results.append(self.pyfunc(*(here[k] for k in range(len(args))), **{k: here[k] for k in kwargs}))
         if not results:
             raise ValueError(located("cannot call `vectorize` on size 0 inputs"))
@@ -61,7 +62,7 @@ class Vectorized:
         return tuple(self._gathered(list(each), lead, k) for k, each in enumerate(zip(*results)))
 
     def _cores(self, count: int) -> list[int]:
-        """How many axes of each argument the function is given."""
+        """Return the number of core axes of each argument of the function."""
         if self.signature is None:
             return [0] * count
         inputs = re.findall(r"\(([^)]*)\)", self.signature.partition("->")[0])
@@ -70,14 +71,14 @@ class Vectorized:
         return [len([name for name in each.split(",") if name.strip()]) for each in inputs]
 
     def _gathered(self, results: list[Any], lead: tuple[int, ...], number: int) -> Any:
-        found = arrays(*results)
-        dtype = found[0].dtype if self.otypes is None else self.otypes[number]
-        found = [to_dtype(x, dtype) for x in found]
-        return reshape(stack(found, 0), shape=(*lead, *found[0].shape)) if lead else found[0]
+        matches = arrays(*results)
+        dtype = matches[0].dtype if self.otypes is None else self.otypes[number]
+        matches = [to_dtype(x, dtype) for x in matches]
+        return reshape(stack(matches, 0), shape=(*lead, *matches[0].shape)) if lead else matches[0]
 
 
 def frompyfunc(func: Any, /, nin: int, nout: int, **kwargs: Any) -> Any:
-    """`np.frompyfunc`; what it gives for traced arrays are arrays of numbers, not of Python's objects."""
+    """`np.frompyfunc`; results for traced arrays are arrays of numbers, not of Python objects."""
     of_numpy: Any = np.frompyfunc(func, nin, nout, **kwargs)
     traced = Vectorized(func)
 
@@ -89,7 +90,7 @@ def frompyfunc(func: Any, /, nin: int, nout: int, **kwargs: Any) -> Any:
 
 # -- nditer and ndenumerate ------------------------------------------------------------------------------------------
 def _of_known_sizes(*given: Any) -> tuple[Any, ...]:
-    """The arrays; of what a mask chooses, the elements that it does."""
+    """Return the arrays; for a masked selection, the selected elements."""
     return tuple([x._settled() if hasattr(x, "_settled") else x for x in arrays(*given)])
 
 
@@ -119,11 +120,11 @@ class NDIter:
         unknown = sorted({*(flags or ()), *others} - _FLAGS)
         if unknown or op_dtypes is not None:
             raise refuse(f"np.nditer with {(unknown or ['op_dtypes'])[0]}", "loop over np.ndindex(x.shape)")
-        given = list(op) if isinstance(op, list | tuple) else [op]
-        if any(x is None for x in given):
+        args = list(op) if isinstance(op, list | tuple) else [op]
+        if any(x is None for x in args):
             raise refuse("np.nditer that makes its outputs", "make them by np.empty, and loop over np.ndindex(x.shape)")
-        self.operands = _of_known_sizes(*given)
-        self.nop, self._several = len(given), isinstance(op, list | tuple) and len(given) > 1
+        self.operands = _of_known_sizes(*args)
+        self.nop, self._several = len(args), isinstance(op, list | tuple) and len(args) > 1
         self.shape = broadcast_shapes("nditer", *(x.shape for x in self.operands))
         self._places = self._ordered(order)
         self.itersize, self._at = len(self._places), 0
@@ -143,7 +144,7 @@ class NDIter:
 
     @property
     def multi_index(self) -> tuple[int, ...]:
-        """The place of the elements."""
+        """Return the index of the elements."""
         return self._places[self._at]
 
     @property
@@ -156,9 +157,9 @@ class NDIter:
 
     @property
     def value(self) -> Any:
-        """The elements."""
-        found = tuple(map(self._element, self.operands))
-        return found if self._several else found[0]
+        """Return the elements."""
+        results = tuple(map(self._element, self.operands))
+        return results if self._several else results[0]
 
     def __getitem__(self, number: int) -> Any:
         return self._element(self.operands[number])
@@ -190,7 +191,7 @@ class NDIter:
         return self.value
 
     def close(self) -> None:
-        """Nothing is left to do: what is written is written at once."""
+        """Do nothing: writes take effect at once."""
 
     def __enter__(self) -> NDIter:
         return self
@@ -223,11 +224,11 @@ def fromiter(iter: Iterable[Any], dtype: Any, count: int = -1, *, like: Any = No
 
 
 def asarray_chkfinite(a: Any, dtype: Any = None, order: Any = None) -> Any:
-    """`np.asarray_chkfinite`; whether all elements are finite is asked for, which leaves a guard."""
-    found = creation.asarray(a, dtype, order)
-    if found.dtype.kind in "fc" and not bool(np.all(np.isfinite(found))):
+    """`np.asarray_chkfinite`; whether all elements are finite is a query, which leaves a guard."""
+    result = creation.asarray(a, dtype, order)
+    if result.dtype.kind in "fc" and not bool(np.all(np.isfinite(result))):
         raise ValueError(located("array must not contain infs or NaNs"))
-    return found
+    return result
 
 
 # -- r_ and c_ -------------------------------------------------------------------------------------------------------
@@ -240,27 +241,27 @@ def joined(key: Any, axis: int, ndmin: int, trans1d: int) -> Any:
             raise refuse(f"np.r_[{text!r}, ...], which gives a matrix", "use np.concatenate or np.column_stack")
         axis, ndmin, trans1d = (*map(int, text.split(",")), *(axis, ndmin, trans1d)[text.count(",") + 1 :])
     peer = peer_of(*(x for x in parts if not isinstance(x, slice)))
-    made = [_part(x, peer, ndmin, trans1d) for x in parts]
+    results = [_part(x, peer, ndmin, trans1d) for x in parts]
     scalars = [is_literal(x) for x in parts]
-    rest = [x for x, plain in zip(made, scalars) if not plain]
+    rest = [x for x, plain in zip(results, scalars) if not plain]
     kinds = [*(x.dtype for x in rest), *(x for x, plain in zip(parts, scalars) if plain)]
-    return concatenate([to_dtype(x, np.result_type(*kinds)) for x in made], axis)
+    return concatenate([to_dtype(x, np.result_type(*kinds)) for x in results], axis)
 
 
 def _part(x: Any, peer: Any, ndmin: int, trans1d: int) -> Any:
     if isinstance(x, slice):
-        found, rank = _range(x), 1
+        result, rank = _range(x), 1
     else:
-        found = array(x, peer)
-        rank = len(found.shape)
-    found = reshape(found, shape=(*(1,) * (ndmin - rank), *found.shape)) if rank < ndmin else found
+        result = array(x, peer)
+        rank = len(result.shape)
+    result = reshape(result, shape=(*(1,) * (ndmin - rank), *result.shape)) if rank < ndmin else result
     if trans1d == -1 or rank >= ndmin:
-        return found
+        return result
     # Axes that were there stand from `trans1d` on.
     at = (ndmin - rank + 1 + trans1d if trans1d < 0 else trans1d)  # fmt: skip
     new = list(range(ndmin - rank))
     perm = (*new[:at], *range(ndmin - rank, ndmin), *new[at:])
-    return transpose(found, perm=perm)
+    return transpose(result, perm=perm)
 
 
 def grid(key: Any, sparse: bool) -> Any:

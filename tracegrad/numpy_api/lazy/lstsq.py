@@ -1,4 +1,4 @@
-"""Least squares, by LAPACK's routine for them."""
+"""Least squares (`np.linalg.lstsq`), by LAPACK's routine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, Any, Any]:
 
 
 def solved(x: Any, y: Any, rtol: float) -> tuple[Any, Any, Any]:
-    """The solution for a matrix and one or more right sides, the rank, and the singular values."""
+    """Solve for a matrix and one or more right-hand sides; also return the rank and the singular values."""
     sides = y if len(y.shape) > 1 else reshape(y, shape=(*y.shape, 1))
-    found, rank, values = least_squares.least_squares(x, sides, rtol=rtol)
-    return (found if sides is y else reshape(found, shape=found.shape[:1])), rank, values
+    result, rank, values = least_squares.least_squares(x, sides, rtol=rtol)
+    return (result if sides is y else reshape(result, shape=result.shape[:1])), rank, values

@@ -1,4 +1,4 @@
-"""Reductions and scans that pass over nan. Where nothing is left, the result is nan; NumPy's warning is not given."""
+"""Reductions and scans that ignore nan; an empty selection gives nan, without NumPy's warning."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _one(a: Any) -> Any:
 
 
 def valid(x: Any, where: Any = True) -> Any:
-    """Which elements count: those that are no nan, and where `where` is true."""
+    """Return the mask of elements that count: not nan, and `where` is true."""
     known = logical_not(isnan(x))
     return known if where is True else logical_and(known, *arrays(where))
 
@@ -40,10 +40,10 @@ def _extreme(of: Callable[..., Any], worst: float, a: Any, axis: Any, keepdims: 
     x = _one(a)
     if x.dtype.kind not in "fc":
         return of(x, axis, None, keepdims, initial, where)
-    found = of(filled(x, worst), axis, None, keepdims, initial, where)
+    result = of(filled(x, worst), axis, None, keepdims, initial, where)
     if initial is not UNSET:
-        return found
-    return _where(reductions.any_(valid(x, where), axis, None, keepdims), found, math.nan)
+        return result
+    return _where(reductions.any_(valid(x, where), axis, None, keepdims), result, math.nan)
 
 
 @implements(np.nanmax, refuses=("out",))
@@ -73,13 +73,13 @@ def _arg(of: Callable[..., Any], worst: float, a: Any, axis: Any, keepdims: bool
 
 @implements(np.nanargmax, refuses=("out",))
 def nanargmax(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
-    """`np.nanargmax`; whether a slice has nothing but nan is asked for, which leaves a guard."""
+    """`np.nanargmax`; whether a slice is all nan is a query, which leaves a guard."""
     return _arg(reductions.argmax, -math.inf, a, axis, keepdims)
 
 
 @implements(np.nanargmin, refuses=("out",))
 def nanargmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
-    """`np.nanargmin`; whether a slice has nothing but nan is asked for, which leaves a guard."""
+    """`np.nanargmin`; whether a slice is all nan is a query, which leaves a guard."""
     return _arg(reductions.argmin, math.inf, a, axis, keepdims)
 
 

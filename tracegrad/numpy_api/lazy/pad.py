@@ -1,4 +1,4 @@
-"""`np.pad`: with a constant, with elements of the array, or with what is computed of them."""
+"""Padding, `np.pad`: with a constant, with elements of the array, or with values computed from them."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def _statistic(of: Callable[..., Any]) -> Any:
         low, high = (n if m is None else min(int(m), n) for m in lengths)
         if not low or not high:
             raise ValueError(located("stat_length of 0 yields no value for padding"))
-        found = []
+        results = []
         for part, width in ((along(x, axis, 0, low), widths[0]), (along(x, axis, n - high, n), widths[1])):
             value = of(part, axis, keepdims=True)
             value = to_dtype(rint(value), x.dtype) if x.dtype.kind in "iu" and value.dtype.kind == "f" else value
             shape = tuple(width if k == axis else m for k, m in enumerate(x.shape))
-            found.append(broadcast_to(value, shape=shape))
-        return [found[0], x, found[1]]
+            results.append(broadcast_to(value, shape=shape))
+        return [results[0], x, results[1]]
 
     return padded
 
@@ -85,8 +85,10 @@ def _odd(mode: str) -> Any:
 
 
 def _by_place(x: Any, axis: int, places: list[int]) -> Any:
-    """The elements at `places` along an axis: pieces of `x`, forwards, backwards, or one element again and again; one
-    by one if these are many."""
+    """Return the elements at `places` along an axis, as slices of `x`, or one by one if there are many.
+
+    A slice goes forwards, backwards, or repeats one element.
+    """
     pieces = list(_runs(places))
     if len(pieces) > MOST_PIECES:
         return picked(x, constant(np.array(places), peer_of(x)), axis)
@@ -94,7 +96,7 @@ def _by_place(x: Any, axis: int, places: list[int]) -> Any:
 
 
 def _runs(places: list[int]) -> Iterator[tuple[int, int, int]]:
-    """The first of neighbours, from one to the next 1, 0 or -1, and how many they are."""
+    """Return runs of positions with the steps 1, 0 or -1: the first of each, and their number."""
     low = 0
     while low < len(places):
         step = next((k for k in (1, 0, -1) if places[low + 1 : low + 2] == [places[low] + k]), 0)
@@ -135,10 +137,10 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
     if mode in ("reflect", "symmetric") and kwargs.pop("reflect_type", "even") == "odd":
         mode = f"odd {mode}"
     argument = "end_values" if mode == "linear_ramp" else "stat_length" if mode in _STATISTICS else ""
-    given = kwargs.pop(argument, 0 if mode == "linear_ramp" else None)
+    args = kwargs.pop(argument, 0 if mode == "linear_ramp" else None)
     if kwargs or not (mode in _BY_PLACE or mode in _BY_VALUE):
         raise refuse(f"np.pad with mode={mode!r} and {sorted(kwargs) or 'these arguments'}")
-    out, several = x, [(given, given)] * rank if given is None else _pairs(given, rank)
+    out, several = x, [(args, args)] * rank if args is None else _pairs(args, rank)
     for k, pair in enumerate(widths):
         if any(pair) and mode in _BY_PLACE:
             out = _by_place(out, k, np.pad(np.arange(x.shape[k]), pair, mode=mode).tolist())
@@ -171,13 +173,13 @@ def _padded_constant(x: Any, widths: list[tuple[int, int]], kwargs: dict[str, An
 
 
 def _padded_traced(x: Any, widths: list[tuple[int, int]], values: Any) -> Any:
-    (given,) = arrays(values)
-    given = broadcast_to(given, shape=(len(x.shape), 2))
+    (args,) = arrays(values)
+    args = broadcast_to(args, shape=(len(x.shape), 2))
     for k, pair in enumerate(widths):
         ends = []
         for side, width in enumerate(pair):
             shape = tuple(width if i == k else n for i, n in enumerate(x.shape))
-            ends.append(broadcast_to(to_dtype(given[k, side], x.dtype), shape=shape))
+            ends.append(broadcast_to(to_dtype(args[k, side], x.dtype), shape=shape))
         x = concatenate([ends[0], x, ends[1]], k)
     return x
 

@@ -1,4 +1,4 @@
-"""Polynomials as rows of coefficients, the highest power first."""
+"""Polynomials as vectors of coefficients, the highest power first."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _coefficients(name: str, *given: Any) -> list[Any]:
 
 
 class Polynomial(np.poly1d):
-    """A `np.poly1d` whose coefficients are traced: what NumPy's functions make of it is traced, too."""
+    """`np.poly1d` with traced coefficients; NumPy's functions give traced results for it, too."""
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if function not in _OF_POLYNOMIALS:
@@ -46,10 +46,10 @@ def _traced_too(name: str) -> None:
 
     @functools.wraps(of_numpy)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        found = of_numpy(self, *args, **kwargs)
-        if isinstance(found, tuple):
-            return tuple(map(polynomial, found))
-        return polynomial(found) if isinstance(found, np.poly1d) else found
+        result = of_numpy(self, *args, **kwargs)
+        if isinstance(result, tuple):
+            return tuple(map(polynomial, result))
+        return polynomial(result) if isinstance(result, np.poly1d) else result
 
     setattr(Polynomial, name, method)
 
@@ -62,24 +62,24 @@ _OF_POLYNOMIALS = (np.polyadd, np.polysub, np.polymul, np.polydiv, np.polyder, n
 
 def polynomial(c_or_r: Any, r: bool = False, variable: str | None = None) -> Any:
     """`np.poly1d` in traced code."""
-    given = c_or_r.coeffs if isinstance(c_or_r, np.poly1d) else c_or_r
-    kind = np.poly1d if peer_of(given) is None else Polynomial
+    args = c_or_r.coeffs if isinstance(c_or_r, np.poly1d) else c_or_r
+    kind = np.poly1d if peer_of(args) is None else Polynomial
     return kind(c_or_r, r, variable)
 
 
 def of_coefficients(variable: str, given: Any) -> Any:
-    """The polynomial of this array of coefficients, which may be zeros."""
+    """Return the polynomial of this array of coefficients, which may be zeros."""
     kind = np.poly1d if peer_of(*given) is None else Polynomial
-    made: Any = kind.__new__(kind)
-    made.__dict__["coeffs"], made._variable = given[0], variable
-    return made
+    result: Any = kind.__new__(kind)
+    result.__dict__["coeffs"], result._variable = given[0], variable
+    return result
 
 
 treat_as(Polynomial, np.poly1d)
 
 
 def _kept(result: Any, *given: Any) -> Any:
-    """The result as a `np.poly1d` if one was given."""
+    """Return the result as a `np.poly1d` if one was given."""
     return polynomial(result) if any(isinstance(p, np.poly1d) for p in given) else result
 
 
@@ -125,19 +125,19 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
 
 @implements(np.poly)
 def poly(seq_of_zeros: Any) -> Any:
-    """`np.poly`, of roots or of a matrix; whether complex roots come in conjugate pairs is asked for."""
+    """`np.poly`, of roots or of a matrix; whether complex roots come in conjugate pairs is a query."""
     (roots,) = arrays(seq_of_zeros)
     if len(roots.shape) == 2 and roots.shape[0] == roots.shape[1] != 0:
         roots = eigvals(roots)
     if len(roots.shape) > 1:
         raise ValueError(located("input must be 1d or non-empty square 2d array."))
     roots = to_float(roots)
-    found = _ones((1,), roots)
+    result = _ones((1,), roots)
     for k in range(roots.shape[0] if roots.shape else 0):
-        shifted = multiply(found, along(roots, 0, k, k + 1))
-        found = subtract(_padded(found, 0, 1), _padded(shifted, 1, 0))
+        shifted = multiply(result, along(roots, 0, k, k + 1))
+        result = subtract(_padded(result, 0, 1), _padded(shifted, 1, 0))
     in_pairs = roots.dtype.kind == "c" and bool(np.all(sort_complex(roots) == sort_complex(np.conj(roots))))
-    return real(found) if in_pairs else found
+    return real(result) if in_pairs else result
 
 
 def _padded(x: Any, low: int, high: int) -> Any:
@@ -163,18 +163,20 @@ def polyfit(x: Any, y: Any, deg: int, rcond: Any = None, full: bool = False, w: 
     scale = sqrt(reduce_sum(multiply(left, left), axes=(0,)))
     left = divide(left, scale)
     if full:
-        found, residuals, rank, s = lstsq(left, right, rcond)
+        result, residuals, rank, s = lstsq(left, right, rcond)
     else:
-        found, _, _ = solved(left, right, float(rcond))
-        rest = subtract(matmul_any(left, found), right)
-    found = matrix_transpose(divide(matrix_transpose(found), scale)) if len(found.shape) > 1 else divide(found, scale)
+        result, _, _ = solved(left, right, float(rcond))
+        rest = subtract(matmul_any(left, result), right)
+    result = (
+        matrix_transpose(divide(matrix_transpose(result), scale)) if len(result.shape) > 1 else divide(result, scale)
+    )
     if full:
-        return found, residuals, rank, s, rcond
-    return (found, _covariance(left, scale, rest, cov)) if cov else found
+        return result, residuals, rank, s, rcond
+    return (result, _covariance(left, scale, rest, cov)) if cov else result
 
 
 def _covariance(x: Any, scale: Any, rest: Any, cov: Any) -> Any:
-    """The covariances of coefficients for the columns of `x`, each divided by its scale; `rest` is what they leave."""
+    """Compute the covariances of coefficients for the columns of `x`, divided by their scales; `rest` are residuals."""
     n, order = x.shape
     base = divide(inv(matmul_any(matrix_transpose(x), x)), multiply(reshape(scale, shape=(order, 1)), scale))
     base = base if len(rest.shape) == 1 else reshape(base, shape=(order, order, 1))
@@ -212,7 +214,7 @@ def polymul(a1: Any, a2: Any) -> Any:
 
 @implements(np.polydiv)
 def polydiv(u: Any, v: Any) -> tuple[Any, Any]:
-    """`np.polydiv`; leading coefficients of the remainder that come out as 0 are kept."""
+    """`np.polydiv`; leading coefficients of the remainder that are 0 are not removed."""
     x, y = promoted([to_float(c) for c in _coefficients("polydiv", u, v)])
     m, n = x.shape[0], y.shape[0]
     if m < n:

@@ -1,4 +1,4 @@
-"""Quantiles: of the sorted elements those at a place, or between two. Their derivative is that of the sort."""
+"""Quantiles: a sorted element, or an interpolation of two; the derivative is that of the sort."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ from tracegrad.ops.elementwise.table import (
     subtract,
     where,
 )  # fmt: skip
-from tracegrad.ops.reduce import partition as selecting
-from tracegrad.ops.reduce import sorting
+from tracegrad.ops.reduce import partition, sorting
 from tracegrad.ops.reduce.scans import cumsum
 from tracegrad.ops.reduce.sorting import searchsorted
 from tracegrad.ops.shape.linear import broadcast_to, concatenate, full, reduce_sum, reshape, stop_gradient, transpose
@@ -70,9 +69,9 @@ def _rows(name: str, a: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
         n = 1  # of each of no rows
     if n == 0:
         raise ShapeError(located(f"np.{name} of no elements: shape {x.shape} along {axes}"))
-    kept = tuple(1 if k in axes else m for k, m in enumerate(x.shape))
+    saved = tuple(1 if k in axes else m for k, m in enumerate(x.shape))
     x = x if perm == tuple(range(rank)) else transpose(x, perm=perm)
-    return reshape(x, shape=(*shape, n)), kept
+    return reshape(x, shape=(*shape, n)), saved
 
 
 LEAST_SELECTED = 1024
@@ -96,27 +95,27 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = Fa
     (x,) = arrays(a)
     if not size_of(x) and x.dtype.kind != "c":
         return mean(x, axis, keepdims=keepdims)  # nan, as of no elements
-    rows, kept = _rows("median", x, axis)
+    rows, saved = _rows("median", x, axis)
     n, unordered = rows.shape[-1], rows.dtype.kind in "fc"
     places = ((n // 2,) if n % 2 else (n // 2, n // 2 - 1)) + (n - 1,) * unordered  # where nan is, if there is one
-    found = to_float(selecting.select(rows, places=places))
-    middle = _at(found, 0) if n % 2 else divide(add(_at(found, 1), _at(found, 0)), 2.0)
+    result = to_float(partition.select(rows, places=places))
+    middle = _at(result, 0) if n % 2 else divide(add(_at(result, 1), _at(result, 0)), 2.0)
     middle = add(middle, 0.0)  # as a mean: of -0.0 it is 0.0
     if unordered:
-        last = _at(found, len(places) - 1)
+        last = _at(result, len(places) - 1)
         middle = where(isnan(last), last, middle)
-    return reshape(middle, shape=kept) if keepdims else middle
+    return reshape(middle, shape=saved) if keepdims else middle
 
 
 @implements(np.nanmedian, refuses=("out",))
 def nanmedian(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
     """`np.nanmedian`."""
-    rows, kept = _rows("nanmedian", to_float(arrays(a)[0]), axis)
+    rows, saved = _rows("nanmedian", to_float(arrays(a)[0]), axis)
     count = _count(rows)
     low, high = floor_divide(maximum(subtract(count, 1), 0), 2), minimum(floor_divide(count, 2), rows.shape[-1] - 1)
-    found = _ordered(rows, concatenate(*(reshape(k, shape=(*k.shape, 1)) for k in (low, high)), axis=len(low.shape)))
-    found = add(divide(add(_at(found, 0), _at(found, 1)), 2.0), 0.0)
-    return reshape(found, shape=kept) if keepdims else found
+    result = _ordered(rows, concatenate(*(reshape(k, shape=(*k.shape, 1)) for k in (low, high)), axis=len(low.shape)))
+    result = add(divide(add(_at(result, 0), _at(result, 1)), 2.0), 0.0)
+    return reshape(result, shape=saved) if keepdims else result
 
 
 def _count(rows: Any) -> Any:
@@ -124,10 +123,10 @@ def _count(rows: Any) -> Any:
 
 
 def _ordered(rows: Any, places: Any) -> Any:
-    """Of each row the elements at its places of the sorted order: a short one is sorted without Python."""
+    """Select the elements of each row at positions of its sorted order; short rows are sorted without Python."""
     if rows.shape[-1] < LEAST_SELECTED:
         return take_along_axis(_sorted(rows), places, -1)
-    return selecting.select_at(rows, places)
+    return partition.select_at(rows, places)
 
 
 # -- quantiles -------------------------------------------------------------------------------------------------------
@@ -162,7 +161,7 @@ def _checked(name: str, a: Any, q: Any, method: str, scale: float) -> tuple[Any,
 
 
 def _shaped(found: Any, depth: int, kept: tuple[int, ...], keepdims: bool) -> Any:
-    """`found`, whose last `depth` axes are those of the quantiles, with these first."""
+    """Move the last `depth` axes of `found`, which are the axes of the quantiles, to the front."""
     rank = len(found.shape) - depth
     if depth:
         found = transpose(found, perm=(*range(rank, rank + depth), *range(rank)))
@@ -174,34 +173,36 @@ def _quantile(name: str, a: Any, q: Any, axis: Any, method: str, keepdims: bool,
     if weights is not None and method != "inverted_cdf":
         raise ValueError(located(f"Only method 'inverted_cdf' supports weights. Got: {method}."))
     x, q = _checked(name, a, q, method, scale)
-    rows, kept = _rows(name, x, axis)
+    rows, saved = _rows(name, x, axis)
     if not isinstance(q, float) and rows.dtype.kind == "f" and method not in _DISCRETE:
         rows, q = promoted([rows, q]) if isinstance(q, Carrier) else (promoted([rows, np.zeros((), q.dtype)])[0], q)
     n, depth = rows.shape[-1], len(getattr(q, "shape", ()))
     if weights is not None:
-        found, last = _weighted(rows, _rows(name, weights_along(x, arrays(weights, x)[0], axis), axis)[0], q, nans)
+        result, last = _weighted(rows, _rows(name, weights_along(x, arrays(weights, x)[0], axis), axis)[0], q, nans)
     elif nans or isinstance(q, Carrier):
         count = _count(rows) if nans else float(n)
-        found, last = _computed(rows, count, q, method, depth)
+        result, last = _computed(rows, count, q, method, depth)
     else:
         place = np.quantile(np.arange(float(n)), q, method=method)  # type: ignore[call-overload]
-        found, last = _known(rows, place, depth)
+        result, last = _known(rows, place, depth)
     if not nans and rows.dtype.kind == "f":
-        last = broadcast_to(reshape(last, shape=(*rows.shape[:-1], *(1,) * depth)), shape=found.shape)
-        found = where(isnan(last), last, found)
-    found = _shaped(found, depth, kept, keepdims)
-    if weights is not None and not found.shape:
-        return found.zero_d()
-    return found if nans else laid(found, "C")  # NumPy's nanquantile gives a transposed view
+        last = broadcast_to(reshape(last, shape=(*rows.shape[:-1], *(1,) * depth)), shape=result.shape)
+        result = where(isnan(last), last, result)
+    result = _shaped(result, depth, saved, keepdims)
+    if weights is not None and not result.shape:
+        return result.zero_d()
+    return result if nans else laid(result, "C")  # NumPy's nanquantile gives a transposed view
 
 
 def _known(rows: Any, place: Any, depth: int) -> tuple[Any, Any]:
-    """Between the elements of the sorted rows at places that are known: NumPy says where, by what it makes of 0, 1, 2,
-    ...; and the last element."""
+    """Interpolate the sorted rows at known positions.
+
+    NumPy gives the positions, as its result for 0, 1, 2, ... and the last element.
+    """
     low, high = np.floor(place).astype(np.int64), np.ceil(place).astype(np.int64)
     last = rows.shape[-1] - 1
     places = sorted({last, *low.flat, *high.flat})
-    x = selecting.select(rows, places=tuple(map(int, places)))
+    x = partition.select(rows, places=tuple(map(int, places)))
     low, high, part = np.searchsorted(places, low), np.searchsorted(places, high), place - low
     if not depth:
         below = _at(x, int(low))
@@ -215,8 +216,10 @@ def _known(rows: Any, place: Any, depth: int) -> tuple[Any, Any]:
 
 
 def _place(method: str, q: Any, count: Any) -> tuple[Any, Any]:
-    """The place that is meant among `count` sorted elements, from 0, and where the part of the way from the element
-    before to the one behind it is another than what the place says, that."""
+    """Return the position among `count` sorted elements, from 0.
+
+    If the weight of the interpolation differs from the position's fraction, return it too.
+    """
     if method in _BETWEEN and method != "linear":
         a, b = _BETWEEN[method]
         return add(add(multiply(q, count), a), subtract(multiply(q, 1 - a - b), 1.0)), None
@@ -237,7 +240,7 @@ def _place(method: str, q: Any, count: Any) -> tuple[Any, Any]:
 
 
 def _beside(method: str, q: Any, count: Any) -> tuple[Any, Any, Any]:
-    """Of `count` sorted elements, the numbers of the two between which the quantile is, and the part of the way."""
+    """Return the indices of the two of `count` sorted elements around the quantile, and the weight."""
     place, part = _place(method, q, count)
     last = maximum(subtract(count, 1.0), 0.0)
     inside = maximum(minimum(place, last), 0.0)
@@ -279,8 +282,10 @@ def _computed(x: Any, count: Any, q: Any, method: str, depth: int) -> tuple[Any,
 
 
 def _weighted(x: Any, weights: Any, q: Any, nans: bool) -> tuple[Any, Any]:
-    """The first of the sorted elements at which the sum of the weights up to there is the share `q` of all; and the
-    last element. Of `nans`, none has a weight."""
+    """Return the first sorted element up to which the weights are the share `q`, and the last element.
+
+    Elements of `nans` have no weight.
+    """
     axis, n = len(x.shape) - 1, x.shape[-1]
     order = argsort(x, axis)
     if nans and x.dtype.kind == "f":
@@ -297,8 +302,8 @@ def _weighted(x: Any, weights: Any, q: Any, nans: bool) -> tuple[Any, Any]:
     if nans:
         most = maximum(subtract(_count(x), 1), 0)
         most = broadcast_to(reshape(most, shape=(*most.shape, 1)), shape=place.shape)
-    found = take_along_axis(ordered, minimum(place, most), axis)
-    return reshape(found, shape=(*x.shape[:-1], *shape)), _at(ordered, n - 1)
+    result = take_along_axis(ordered, minimum(place, most), axis)
+    return reshape(result, shape=(*x.shape[:-1], *shape)), _at(ordered, n - 1)
 
 
 @implements(np.quantile, refuses=("out", "interpolation"))

@@ -1,4 +1,4 @@
-"""Numbers evenly spaced, on a logarithmic scale too."""
+"""Evenly spaced numbers on a linear or logarithmic scale."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ implements(np.logspace)(logspace)
 
 @implements(np.geomspace)
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
-    """`np.geomspace`; whether both ends are on one side of 0 is asked for, which leaves a guard. Where there are no
-    values to ask, as in batches, the numbers between ends that are not are nan."""
+    """`np.geomspace`; whether both ends have the same sign is a query, which leaves a guard.
+
+    Batches have no values to query: there, the numbers between ends of different signs are nan.
+    """
     first, last = (to_float(x) for x in arrays(start, stop))
     if "c" in (first.dtype.kind, last.dtype.kind):
         raise refuse("np.geomspace of complex numbers")

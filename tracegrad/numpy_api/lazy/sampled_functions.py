@@ -1,4 +1,4 @@
-"""Functions known at points: interpolation, differences, convolution, and angles without jumps."""
+"""Functions of samples: interpolation, finite differences, convolution, and phase unwrapping."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 
 
 def _periodic(x: Any, xp: Any, fp: Any, period: Any) -> tuple[Any, Any, Any]:
-    """One period, with a point of the ones beside it at either end."""
+    """Extend one period by a neighbouring point at either end."""
     period = abs(period)
     x, xp = remainder(x, period), remainder(xp, period)
     n = xp.shape[0]
@@ -69,34 +69,34 @@ def _interpolated(x: Any, xp: Any, fp: Any, left: Any, right: Any) -> Any:
     first, last = (reshape(along(u, 0, k, k + 1), shape=()) for u, k in ((xp, 0), (xp, n - 1)))
     low, high = (reshape(along(fp, 0, k, k + 1), shape=()) for k in (0, n - 1))
     if n == 1:
-        found = where(equal(x, x), low, x)
+        result = where(equal(x, x), low, x)
     else:
         place = minimum(maximum(subtract(searchsorted(xp, x, "right"), 1), 0), n - 2)
         x0, f0 = gather(xp, place, axes=(0,)), gather(fp, place, axes=(0,))
         x1, f1 = gather(xp, add(place, 1), axes=(0,)), gather(fp, add(place, 1), axes=(0,))
-        found = add(multiply(divide(subtract(f1, f0), subtract(x1, x0)), subtract(x, x0)), f0)
-        found = where(equal(x, last), high, found)
-    found = where(less(x, first), low if left is None else left, found)
-    return where(greater(x, last), high if right is None else right, found)
+        result = add(multiply(divide(subtract(f1, f0), subtract(x1, x0)), subtract(x, x0)), f0)
+        result = where(equal(x, last), high, result)
+    result = where(less(x, first), low if left is None else left, result)
+    return where(greater(x, last), high if right is None else right, result)
 
 
 # -- gradient ----------------------------------------------------------------------------------------------------------
 @implements(np.gradient)
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     """`np.gradient`; spacings may be traced."""
-    x, *given = arrays(f, *varargs)
+    x, *args = arrays(f, *varargs)
     x = to_float(x)
     rank = len(x.shape)
     several = axis is None or isinstance(axis, tuple)
     axes = tuple(normalize_axis("gradient", k, rank) for k in axis) if isinstance(axis, tuple) else (
         normalize_axes("gradient", axis, rank))  # fmt: skip
-    if len(given) not in (0, 1, len(axes)) or (len(given) == 1 < len(axes) and given[0].shape):
+    if len(args) not in (0, 1, len(axes)) or (len(args) == 1 < len(axes) and args[0].shape):
         raise TypeError(located("invalid number of arguments"))
     if edge_order not in (1, 2):
         raise ValueError(located("'edge_order' greater than 2 not supported"))
-    steps = [1.0] * len(axes) if not given else given * len(axes) if len(given) == 1 else given
-    found = [_slope(x, k, h, edge_order) for k, h in zip(axes, steps)]
-    return tuple(found) if several and len(found) > 1 else found[0]
+    steps = [1.0] * len(axes) if not args else args * len(axes) if len(args) == 1 else args
+    results = [_slope(x, k, h, edge_order) for k, h in zip(axes, steps)]
+    return tuple(results) if several and len(results) > 1 else results[0]
 
 
 def _slope(x: Any, axis: int, h: Any, order: int) -> Any:
@@ -159,7 +159,7 @@ def _uneven(x: Any, axis: int, steps: Any, n: int, at: Any, order: int) -> tuple
 
 # -- convolution -------------------------------------------------------------------------------------------------------
 def _correlated(x: Any, v: Any, mode: Any) -> Any:
-    """The products of `v` with the windows of a longer `x`."""
+    """Compute the products of `v` with the windows of a longer `x`."""
     m = v.shape[0]
     whole = {"full": (m - 1, m - 1), "same": (m // 2, m - m // 2 - 1), "valid": (0, 0)}
     modes = {0: "valid", 1: "same", 2: "full"}
@@ -205,7 +205,7 @@ def convolve(a: Any, v: Any, mode: Any = "full") -> Any:
 # -- angles ------------------------------------------------------------------------------------------------------------
 @implements(np.unwrap)
 def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * math.pi) -> Any:
-    """`np.unwrap`: what is added is constant, so the derivative is that of `p`."""
+    """`np.unwrap`: the added multiples are constant, so the derivative is that of `p`."""
     (x,) = arrays(p)
     k = normalize_axis("unwrap", axis, len(x.shape))
     n = x.shape[k]
@@ -218,10 +218,10 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * mat
     ambiguous = rest == 0
     low = -low
     step = diff(x, axis=k)
-    turned = add(remainder(subtract(step, low), period), low)
+    wrapped = add(remainder(subtract(step, low), period), low)
     if ambiguous:
-        turned = where(logical_and(equal(turned, low), greater(step, 0)), -low, turned)
-    missing = subtract(turned, step)
+        wrapped = where(logical_and(equal(wrapped, low), greater(step, 0)), -low, wrapped)
+    missing = subtract(wrapped, step)
     missing = where(less(absolute(step), period / 2 if discont is None else discont), 0, missing)
     later = add(along(x, k, 1, n), scans.cumsum(missing, axis=k))
     return concatenate([along(x, k, 0, 1), later], k)

@@ -1,4 +1,4 @@
-"""Arrays as sets, and arrays without the zeros at their ends."""
+"""Set functions of arrays, and `trim_zeros`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__: list[str] = []
 
 
 def _rows(*xs: Any) -> list[Any]:
-    """Each array in a row, all in their common dtype."""
+    """Flatten each array, all to their common dtype."""
     return [raveled(x) for x in promoted(arrays(*xs))]
 
 
@@ -41,7 +41,7 @@ def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices:
 
 
 def _placed(x: Any, distinct: bool) -> Any:
-    """The different elements in ascending order, and where they are."""
+    """Return the different elements in ascending order, and their positions."""
     if not distinct:
         return np.unique(x, return_index=True)
     order = np.argsort(x)
@@ -66,7 +66,7 @@ def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
 
 @implements(np.trim_zeros)
 def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Any:
-    """`np.trim_zeros`; where the zeros end is asked for, which leaves guards."""
+    """`np.trim_zeros`; the positions of the ends are queries, which leave guards."""
     (x,) = arrays(filt)
     ends = trim.lower()
     if ends not in ("f", "b", "fb", "bf"):

@@ -45,7 +45,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
 
 
 def weights_along(x: Any, w: Any, axis: Any) -> Any:
-    """A weight for each element: `w` has all axes, or those named, in their order."""
+    """Broadcast weights to all elements: `w` has all axes, or the named ones, in their order."""
     if w.shape == x.shape:
         return w
     if axis is None:
@@ -58,7 +58,7 @@ def weights_along(x: Any, w: Any, axis: Any) -> Any:
 
 
 def _variables(x: Any, rowvar: bool) -> Any:
-    """The variables as rows."""
+    """Return the variables as rows."""
     if len(x.shape) > 2:
         raise ValueError(located("cov has more than 2 dimensions"))
     if len(x.shape) < 2:
@@ -77,9 +77,9 @@ def _weights(name: str, given: Any, n: int) -> Any:
 def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None, fweights: Any = None,
         aweights: Any = None, *, dtype: Any = None) -> Any:  # fmt: skip
     """`np.cov`."""
-    given = arrays(*(v for v in (m, y) if v is not None))
-    kind = supported(np.result_type(*(v.dtype for v in given), np.float64) if dtype is None else dtype)
-    parts = [_variables(to_dtype(v, kind), rowvar) for v in given]
+    args = arrays(*(v for v in (m, y) if v is not None))
+    kind = supported(np.result_type(*(v.dtype for v in args), np.float64) if dtype is None else dtype)
+    parts = [_variables(to_dtype(v, kind), rowvar) for v in args]
     x = concatenate(parts, 0) if len(parts) > 1 else parts[0]
     n = x.shape[1]
     ddof = (0 if bias else 1) if ddof is None else ddof
@@ -97,8 +97,8 @@ def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: in
         x = to_dtype(subtract(x, divide(_sum(multiply(x, both), 1, keepdims=True), total)), kind)
         weighted = multiply(x, both)
     weighted = conj(weighted) if kind.kind == "c" else weighted
-    found = multiply(matmul_any(x, transpose(weighted, perm=(1, 0))), np.divide(1, factor))
-    return squeeze(to_dtype(found, kind) if both is None else found)
+    result = multiply(matmul_any(x, transpose(weighted, perm=(1, 0))), np.divide(1, factor))
+    return squeeze(to_dtype(result, kind) if both is None else result)
 
 
 @implements(np.corrcoef)

@@ -1,4 +1,4 @@
-"""Windows of arrays, and views by strides: what they give is computed where it is used."""
+"""Sliding windows and views by strides, whose elements are computed where they are used."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_PARTS = 64
 
 
 def _of_known_size(x: Any) -> Any:
-    """The array; of what a mask chooses, the elements that it does."""
+    """Return the array; for a masked selection, the selected elements."""
     (v,) = arrays(x)
     return v._settled() if hasattr(v, "_settled") else v
 
@@ -38,8 +38,8 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: b
         raise refuse("np.lib.stride_tricks.sliding_window_view with writeable=True", "assign to slices of the array")
     sizes = tuple(window_shape) if np.iterable(window_shape) else (window_shape,)
     sizes = tuple(n.__index__() for n in sizes)
-    given = tuple(range(rank)) if axis is None else tuple(axis) if np.iterable(axis) else (axis,)
-    axes = tuple(normalize_axis("sliding_window_view", k, rank) for k in given)
+    args = tuple(range(rank)) if axis is None else tuple(axis) if np.iterable(axis) else (axis,)
+    axes = tuple(normalize_axis("sliding_window_view", k, rank) for k in args)
     if len(sizes) != len(axes):
         raise ValueError(located("Must provide matching length window_shape and axis; got "
                                  f"{len(sizes)} window_shape elements and {len(axes)} axes elements."))  # fmt: skip
@@ -54,15 +54,15 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: b
         every[k] = n
     counts = tuple(m - n + 1 for m, n in zip(v.shape, every))
     ones = (1,) * rank
-    found = patches(v, counts=counts, sizes=tuple(every), start=(0,) * rank, step=ones, gap=ones)
+    result = patches(v, counts=counts, sizes=tuple(every), start=(0,) * rank, step=ones, gap=ones)
     rest = [rank + k for k in range(rank) if k not in axes]
-    found = transpose(found, perm=(*range(rank), *(rank + k for k in axes), *rest))
-    found = reshape(found, shape=(*counts, *sizes))
-    return read_only(v, found, lambda x: _sliding_window_view(x, sizes, axes))
+    result = transpose(result, perm=(*range(rank), *(rank + k for k in axes), *rest))
+    result = reshape(result, shape=(*counts, *sizes))
+    return read_only(v, result, lambda x: _sliding_window_view(x, sizes, axes))
 
 
 def _one_by_one(x: Any, axes: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
-    """The windows along one axis after the other."""
+    """Return the windows along one axis after the other."""
     for k, n in zip(axes, sizes):
         places = np.arange(x.shape[k] - n + 1)[:, None] + np.arange(n)
         x = picked(x, constant(places, peer_of(x)), k)
@@ -72,7 +72,7 @@ def _one_by_one(x: Any, axes: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
 
 @implements(_as_strided)
 def as_strided(x: Any, shape: Any = None, strides: Any = None, subok: bool = False, writeable: bool = True) -> Any:
-    """`np.lib.stride_tricks.as_strided`, within the elements of `x`; where elements meet, it must not be updated."""
+    """`np.lib.stride_tricks.as_strided`, within the elements of `x`; overlapping views must not be updated."""
     v = _of_known_size(x)
     lying = v._lying(v)[0] if isinstance(v, Carrier) else v  # type: ignore[attr-defined]
     if not lying.flags.c_contiguous:
@@ -89,17 +89,17 @@ def as_strided(x: Any, shape: Any = None, strides: Any = None, subok: bool = Fal
     places = np.broadcast_to(places, shape)
     if places.size and (places.min() < 0 or places.max() >= size_of(v)):
         raise IndexError(located("as_strided reads beyond the elements of the array"))
-    found = picked(raveled(v), constant(np.ascontiguousarray(places), peer_of(v)), 0)
+    result = picked(raveled(v), constant(np.ascontiguousarray(places), peer_of(v)), 0)
     if not writeable:
-        return read_only(v, found, lambda x: _as_strided(x, shape, strides))
-    return view_of_places(v, found, places, lambda x: _as_strided(x, shape, strides))
+        return read_only(v, result, lambda x: _as_strided(x, shape, strides))
+    return view_of_places(v, result, places, lambda x: _as_strided(x, shape, strides))
 
 
 def view_of_places(x: Any, result: Any, places: np.ndarray[Any, Any], lying: Callable[[Any], Any]) -> Any:
-    """`result`, the elements of `x` at these places, as a view of `x`: `lying` of an ndarray is that view of it.
+    """Register `result`, the elements of `x` at these positions, as a view of `x`; `lying` maps ndarrays.
 
-    Where elements of the view are one element of `x`, an update is refused: a new value of the view does not tell which
-    of them was written.
+    If several elements of the view are one element of `x`, an update is refused, because a new value of the view does
+    not say which of them was written.
     """
     if not getattr(x, "_tracks_views", False):
         return result

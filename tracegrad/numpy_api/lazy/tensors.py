@@ -1,4 +1,4 @@
-"""Linear systems of tensors, which are those of matrices, and the order in which `np.einsum` would contract."""
+"""Tensor equations as linear systems of matrices, and the contraction order of `np.einsum`."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def tensorinv(a: Any, ind: int = 2) -> Any:
     if ind <= 0:
         raise ValueError(located("Invalid ind argument."))
     head, tail = x.shape[:ind], x.shape[ind:]
-    found = inv(reshape(x, shape=(math.prod(head), math.prod(tail))))
-    return reshape(found, shape=(*tail, *head))
+    result = inv(reshape(x, shape=(math.prod(head), math.prod(tail))))
+    return reshape(result, shape=(*tail, *head))
 
 
 @implements(np.einsum_path)
 def einsum_path(*operands: Any, optimize: Any = "greedy", einsum_call: bool = False) -> Any:
     """`np.einsum_path`, which depends on shapes alone."""
-    given = [np.broadcast_to(np.zeros((), x.dtype), x.shape) if hasattr(x, "aval") else x for x in operands]
-    return np.einsum_path(*given, optimize=optimize)
+    args = [np.broadcast_to(np.zeros((), x.dtype), x.shape) if hasattr(x, "aval") else x for x in operands]
+    return np.einsum_path(*args, optimize=optimize)

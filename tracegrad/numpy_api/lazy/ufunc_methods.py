@@ -1,7 +1,7 @@
-"""Methods of universal functions for which nothing better is known: `reduce`, `accumulate`, `reduceat`, `outer`, `at`.
+"""Methods of ufuncs without a special rule: `reduce`, `accumulate`, `reduceat`, `outer`, `at`.
 
-What is a sum, a product or an extremum in disguise is that. Other associative functions are applied to halves, so n
-elements take log(n) steps; those that are not, element by element, of which there must not be too many.
+A method that equals a sum, a product or an extremum is computed as that. Other associative functions combine halves, so
+n elements take log(n) steps. Functions that are not associative run element by element, up to a limit.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from tracegrad.numpy_api.registry import NO_VALUE, UFUNC_METHODS, public_ufunc, 
 from tracegrad.numpy_api.shapes import broadcast_to, moveaxis
 from tracegrad.ops.core.op import normalize_axes, normalize_axis
 from tracegrad.ops.elementwise.table import negative, remainder, sqrt, square, where
-from tracegrad.ops.reduce import partition as selecting
+from tracegrad.ops.reduce import partition, scans
 from tracegrad.ops.reduce import reductions as reduction
-from tracegrad.ops.reduce import scans
 from tracegrad.ops.shape.linear import keep_axes, reshape
 
 ASSOCIATIVE = {
@@ -58,7 +57,7 @@ def _written(function: Ufunc, method: str, out: Any, found: Any) -> Any:
 
 # -- reduce ------------------------------------------------------------------------------------------------------------
 def _in_halves(function: Ufunc, x: Any, axis: int) -> Any:
-    """All elements along the axis put together by an associative function."""
+    """Combine all elements along the axis by an associative function."""
     while (n := x.shape[axis]) > 1:
         half, rest = n // 2, along(x, axis, n - n % 2, n)
         x = function(along(x, axis, 0, half), along(x, axis, half, 2 * half))
@@ -67,7 +66,7 @@ def _in_halves(function: Ufunc, x: Any, axis: int) -> Any:
 
 
 def _step_by_step(function: Ufunc, x: Any, axis: int, method: str) -> list[Any]:
-    """What there is after each element along the axis."""
+    """Accumulate element by element along the axis."""
     n = x.shape[axis]
     if n > MOST_STEPS:
         what = f"{public_ufunc(function)}.{method} of {n} elements in a row"
@@ -76,17 +75,17 @@ def _step_by_step(function: Ufunc, x: Any, axis: int, method: str) -> list[Any]:
 
 
 def _chain(function: Ufunc, parts: list[Any]) -> Any:
-    found = parts[0]
-    yield found
+    result = parts[0]
+    yield result
     for part in parts[1:]:
-        found = function(found, part)
-        yield found
+        result = function(result, part)
+        yield result
 
 
-def _turned(x: Any, axis: int, turn: Callable[[Any], Any]) -> Any:
-    """`x` with all but the first elements along the axis turned into what is added or multiplied."""
+def _turned(x: Any, axis: int, iteration: Callable[[Any], Any]) -> Any:
+    """Apply the inverse operation to all but the first elements of `x` along the axis."""
     n = x.shape[axis]
-    return concatenate([along(x, axis, 0, 1), turn(along(x, axis, 1, n))], axis) if n > 1 else x
+    return concatenate([along(x, axis, 0, 1), iteration(along(x, axis, 1, n))], axis) if n > 1 else x
 
 
 def _hypotenuse(x: Any, axes: Any) -> Any:
@@ -124,19 +123,19 @@ def _reduced_along(function: Ufunc, x: Any, axis: int) -> Any:
     if function is np.subtract:
         return reductions.sum(_turned(x, axis, negative), axis, x.dtype)
     if function.__name__ in ASSOCIATIVE:
-        found = _in_halves(function, x, axis)
+        result = _in_halves(function, x, axis)
     else:
-        found = _step_by_step(function, x, axis, "reduce")[-1]
-    return reshape(found, shape=rest)
+        result = _step_by_step(function, x, axis, "reduce")[-1]
+    return reshape(result, shape=rest)
 
 
 def _identity(function: Ufunc, x: Any) -> Any:
-    """What changes nothing, in the dtype of `x`, or None."""
+    """Return the identity element in the dtype of `x`, or None."""
     return None if function.identity is None else np.asarray(function.identity).astype(x.dtype).item()
 
 
 def _masked(function: Ufunc, x: Any, mask: Any, initial: Any) -> Any:
-    """`x` with a number that changes nothing where the argument where= is false."""
+    """Replace the elements of `x` where `where=` is false by the identity element."""
     neutral = _identity(function, x)
     if initial is None:
         told = f"reduction operation '{function.__name__}' does not have an identity, so to use a where mask one has to"
@@ -163,19 +162,19 @@ def reduce(function: Ufunc, a: Any, axis: Any = 0, dtype: Any = None, out: Any =
             raise ValueError(located(f"zero-size array to reduction operation {name} which has no identity"))
     if 0 in x.shape:
         shape = tuple(n for k, n in enumerate(x.shape) if k not in axes)
-        found = array(np.full(shape, initial, x.dtype), peer_of(x))
+        result = array(np.full(shape, initial, x.dtype), peer_of(x))
     else:
-        found = _reduced(function, x, axes)
+        result = _reduced(function, x, axes)
         if all(x.shape[k] == 1 for k in axes):
-            found = _copied(found)
-        found = found if initial is None else function(initial, found)
-    found = keep_axes(found, x.shape, axes) if keepdims else found
-    return _written(function, "reduce", out, found)
+            result = _copied(result)
+        result = result if initial is None else function(initial, result)
+    result = keep_axes(result, x.shape, axes) if keepdims else result
+    return _written(function, "reduce", out, result)
 
 
 # -- accumulate --------------------------------------------------------------------------------------------------------
 def _doubled(function: Ufunc, x: Any, axis: int) -> Any:
-    """Each element put together with all before it by an associative function: twice as many in every step."""
+    """Combine each element with all before it by an associative function, twice as many in every step."""
     n, reach = x.shape[axis], 1
     while reach < n:
         later = function(along(x, axis, 0, n - reach), along(x, axis, reach, n))
@@ -187,8 +186,8 @@ def _doubled(function: Ufunc, x: Any, axis: int) -> Any:
 _ACCUMULATED: dict[str, Callable[[Any, int], Any]] = {
     "subtract": lambda x, axis: scans.cumsum(_turned(x, axis, negative), axis=axis),
     "multiply": lambda x, axis: reductions.cumprod(x, axis),
-    "maximum": lambda x, axis: _doubled(np.maximum, x, axis) if x.dtype.kind == "c" else selecting.cummax(x, axis=axis),
-    "minimum": lambda x, axis: _doubled(np.minimum, x, axis) if x.dtype.kind == "c" else selecting.cummin(x, axis=axis),
+    "maximum": lambda x, axis: _doubled(np.maximum, x, axis) if x.dtype.kind == "c" else partition.cummax(x, axis=axis),
+    "minimum": lambda x, axis: _doubled(np.minimum, x, axis) if x.dtype.kind == "c" else partition.cummin(x, axis=axis),
     "logaddexp": lambda x, axis: scans.logcumsumexp(x, axis=axis),
 }
 
@@ -205,19 +204,19 @@ def accumulate(function: Ufunc, a: Any, axis: int = 0, dtype: Any = None, out: A
         x = to_dtype(x, bool)
     k = normalize_axis(name, axis, len(x.shape))
     if x.shape[k] < 2:
-        found = _copied(x)
+        result = _copied(x)
     elif name in _ACCUMULATED:
-        found = _ACCUMULATED[name](x, k)
+        result = _ACCUMULATED[name](x, k)
     elif name in ASSOCIATIVE:
-        found = _doubled(function, x, k)
+        result = _doubled(function, x, k)
     else:
-        found = concatenate(_step_by_step(function, x, k, "accumulate"), k)
-    return _written(function, "accumulate", out, found)
+        result = concatenate(_step_by_step(function, x, k, "accumulate"), k)
+    return _written(function, "accumulate", out, result)
 
 
 # -- reduceat ----------------------------------------------------------------------------------------------------------
 def reduceat(function: Ufunc, a: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
-    """`ufunc.reduceat`: of indices that are known, or are asked for, which leaves a guard."""
+    """`ufunc.reduceat`: indices are known, or queried, which leaves a guard."""
     name = _checked(function, "reduceat")
     x = to_dtype(arrays(a)[0], dtype)
     k = normalize_axis(name, axis, len(x.shape))
@@ -243,7 +242,7 @@ def outer(function: Ufunc, a: Any, b: Any, /, **kwargs: Any) -> Any:
 
 # -- at ----------------------------------------------------------------------------------------------------------------
 def at(function: Ufunc, a: Any, indices: Any, b: Any = None, /) -> None:
-    """`ufunc.at`: unbuffered, so equal indices count one after the other; those that are traced do so step by step."""
+    """`ufunc.at`: unbuffered, so equal indices count one after the other; traced ones run step by step."""
     if not hasattr(a, "_assign"):
         raise refuse(f"{public_ufunc(function)}.at on an ndarray that the traced function did not make")
     entries = indices if isinstance(indices, tuple) else (indices,)
@@ -254,13 +253,13 @@ def at(function: Ufunc, a: Any, indices: Any, b: Any = None, /) -> None:
     spots = places.reshape(-1)
     if function.nin == 2:
         values = broadcast_to(array(b, peer_of(a, b)), places.shape).reshape(-1)
-    for turn in _turns(spots):
-        also = (values[turn],) if function.nin == 2 else ()
-        a.flat[spots[turn]] = function(a.flat[spots[turn]], *also)
+    for iteration in _iterations(spots):
+        also = (values[iteration],) if function.nin == 2 else ()
+        a.flat[spots[iteration]] = function(a.flat[spots[iteration]], *also)
 
 
 def _at_traced(function: Ufunc, a: Any, entries: tuple[Any, ...], b: Any) -> None:
-    """The same at places that are arrays of traced integers."""
+    """Apply the updates at positions that are arrays of traced integers."""
     if _has_slices(entries) or any(x.dtype.kind not in "iu" for x in arrays(*entries)):
         raise refuse(
             f"{public_ufunc(function)}.at with a traced mask or slice", "use indices, or where= of the function"
@@ -293,38 +292,38 @@ def _plain(entry: Any) -> Any:
     return entry.concrete("an index") if hasattr(entry, "concrete") else entry
 
 
-def _turns(spots: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
-    """The numbers of the updates, in turns in which no place is updated twice."""
+def _iterations(spots: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+    """Return the numbers of the updates, in rounds in which no position is updated twice."""
     count: dict[int, int] = {}
-    turns: list[list[int]] = []
+    iterations: list[list[int]] = []
     for number, spot in enumerate(spots.tolist()):
-        turn = count[spot] = count.get(spot, -1) + 1
-        if turn == len(turns):
-            turns.append([])
-        turns[turn].append(number)
-    return [np.array(turn) for turn in turns]
+        iteration = count[spot] = count.get(spot, -1) + 1
+        if iteration == len(iterations):
+            iterations.append([])
+        iterations[iteration].append(number)
+    return [np.array(iteration) for iteration in iterations]
 
 
 # -- axes=, keepdims= --------------------------------------------------------------------------------------------------
 def axes(function: Ufunc, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A function of vectors and matrices that lie along other axes than the last ones."""
-    where_, kept = kwargs.pop("axes", None), kwargs.pop("keepdims", False)
+    """Wrap a function of vectors and matrices for arrays with these along other axes than the last ones."""
+    where_, saved = kwargs.pop("axes", None), kwargs.pop("keepdims", False)
     cores = [[name.strip() for name in group.split(",") if name.strip()] for group in
              re.findall(r"\(([^)]*)\)", function.signature)]  # fmt: skip
-    given = arrays(*inputs)
+    args = arrays(*inputs)
     if where_ is None:
         axis = kwargs.pop("axis", -1)
         where_ = [(axis,) if core else () for core in cores]
-    if not isinstance(where_, list) or len(where_) not in (len(given), len(cores)):
+    if not isinstance(where_, list) or len(where_) not in (len(args), len(cores)):
         raise ValueError(located("axes should be a list with an entry for all inputs and outputs"))
     places = [(each,) if isinstance(each, int) else tuple(each) for each in where_]
-    moved = [moveaxis(x, place, tuple(range(-len(place), 0))) for x, place in zip(given, places)]
-    found = function(*moved, **kwargs)
-    target = places[len(given)] if len(places) > len(given) else ()
-    if kept:  # the vectors are gone, and leave an axis where they were in the first input
+    moved = [moveaxis(x, place, tuple(range(-len(place), 0))) for x, place in zip(args, places)]
+    result = function(*moved, **kwargs)
+    target = places[len(args)] if len(places) > len(args) else ()
+    if saved:  # the vectors are gone, and leave an axis where they were in the first input
         target = places[0]
-        found = reshape(found, shape=(*found.shape, *(1,) * len(target)))
-    return moveaxis(found, tuple(range(-len(target), 0)), target) if target else found
+        result = reshape(result, shape=(*result.shape, *(1,) * len(target)))
+    return moveaxis(result, tuple(range(-len(target), 0)), target) if target else result
 
 
 for _function in (reduce, accumulate, reduceat, outer, at, axes):

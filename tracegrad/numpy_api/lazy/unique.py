@@ -1,4 +1,4 @@
-"""`np.unique`: elements, or what lies along an axis, in ascending order and each once."""
+"""Unique elements (`np.unique`), or unique slices along an axis, in ascending order."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ __all__ = ["unique"]
 def unique(ar: Any, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False,
            axis: Any = None, *, equal_nan: bool = True, sorted: bool = True) -> Any:  # fmt: skip
     """`np.unique`, sorted: of equal elements one has the cotangent, with `return_index` the first."""
-    (given,) = arrays(ar)
-    k = None if axis is None else normalize_axis("unique", axis, len(given.shape))
-    alone = k is None or len(given.shape) == 1
-    x = raveled(given) if alone else _rows(given, k)
+    (args,) = arrays(ar)
+    k = None if axis is None else normalize_axis("unique", axis, len(args.shape))
+    alone = k is None or len(args.shape) == 1
+    x = raveled(args) if alone else _rows(args, k)
     peer, n = peer_of(ar), x.shape[0]
     order, ranked = _ranked(x, True if return_index else None if return_inverse else False, peer)
     first = _firsts(ranked, equal_nan and alone, peer)
     chosen = getitem(ranked, first)
     if not alone:
-        lying = moveaxis(given, k, 0).shape[1:]
+        lying = moveaxis(args, k, 0).shape[1:]
         chosen = moveaxis(reshape(chosen, shape=(chosen.shape[0], *lying)), 0, k)
-    found = [chosen]
+    results = [chosen]
     if return_index:
-        found.append(getitem(order, first))
+        results.append(getitem(order, first))
     if return_inverse:
         number = subtract(cumsum(to_dtype(first, "int64"), axis=0), 1)
-        found.append(reshape(scatter_add(number, order, shape=(n,), axes=(0,)), shape=given.shape if alone else (n,)))
+        results.append(reshape(scatter_add(number, order, shape=(n,), axes=(0,)), shape=args.shape if alone else (n,)))
     if return_counts:
         ends = concatenate([nonzero(first)[0], constant(full(shape=(1,), value=n, dtype="int64"), peer)])
-        found.append(subtract(along(ends, 0, 1, ends.shape[0]), along(ends, 0, 0, ends.shape[0] - 1)))
-    return tuple(found) if len(found) > 1 else found[0]
+        results.append(subtract(along(ends, 0, 1, ends.shape[0]), along(ends, 0, 0, ends.shape[0] - 1)))
+    return tuple(results) if len(results) > 1 else results[0]
 
 
 @implements(np.unique_all)
@@ -86,14 +86,17 @@ _INVERSE: Any = type(np.unique_inverse(0))
 
 
 def _rows(x: Any, k: int | None) -> Any:
-    """What lies along an axis, each in a row."""
+    """Flatten the slices along an axis to rows."""
     x = moveaxis(x, k, 0)
     return reshape(x, shape=(x.shape[0], math.prod(x.shape[1:])))
 
 
 def _ranked(x: Any, stable: bool | None, peer: Any) -> tuple[Any, Any]:
-    """Where the elements, or rows, in ascending order come from, and these. Equal ones keep their order if `stable`;
-    if that is None, any order will do; if it is False, where elements come from is not wanted."""
+    """Return the sources of the elements, or rows, in ascending order, and the sorted ones.
+
+    Equal ones stay in order if `stable`. If that is None, any order is allowed; if it is False, the sources are not
+    needed.
+    """
     if not x.shape[0]:
         return constant(full(shape=(0,), value=0, dtype="int64"), peer), x
     if len(x.shape) > 1:
@@ -106,7 +109,7 @@ def _ranked(x: Any, stable: bool | None, peer: Any) -> tuple[Any, Any]:
 
 
 def _keys(x: Any) -> Any:
-    """Rows of real numbers that are in the order of the rows: complex numbers of which a part is nan come last."""
+    """Return rows of real numbers in the order of the rows: complex numbers with a nan part come last."""
     if x.dtype.kind != "c":
         return x
     re, im = real(x), imag(x)
@@ -116,7 +119,7 @@ def _keys(x: Any) -> Any:
 
 
 def _firsts(ranked: Any, equal_nan: bool, peer: Any) -> Any:
-    """Which elements, or rows, in ascending order differ from those before them."""
+    """Return the mask of sorted elements, or rows, that differ from their predecessors."""
     n = ranked.shape[0]
     one = constant(full(shape=(min(n, 1),), value=True, dtype="bool"), peer)
     if n < 2:

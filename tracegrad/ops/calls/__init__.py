@@ -1,1 +1,1 @@
-"""Calls of functions that are ops: custom rules, failures, and random streams."""
+"""Calls of functions as ops: custom rules, failures, and random streams."""

@@ -1,4 +1,4 @@
-"""Calls of ops on complex numbers that lie in memory as pairs of real ones, which is all that compiled code has."""
+"""Call ops on complex numbers stored as pairs of reals (interleaved), the only complex form in compiled code."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Given = tuple[tuple[str, Any], ...]
 
 @primitive()
 def call_joined(*xs: Any, op: str, given: Given, joined: tuple[bool, ...]) -> Any:
-    """The results of `op`, with the parameters `given`, for operands of which those `joined` are complex numbers in
-    pairs. So are those of the results that are complex."""
+    """The results of `op`, with the parameters `given`, for operands whose `joined` ones are complex numbers in pairs;
+    complex results are in pairs too."""
     operands = [_complex(x) if pairs else x for x, pairs in zip(xs, joined)]
-    found = _named(op).impl(*operands, **dict(given))
-    return tuple(map(_real, found)) if isinstance(found, tuple) else _real(found)
+    result = _named(op).impl(*operands, **dict(given))
+    return tuple(map(_real, result)) if isinstance(result, tuple) else _real(result)
 
 
 @call_joined.def_aval
 def _(*xs: Any, op: str, given: Given, joined: tuple[bool, ...]) -> Aval | Several:
-    *_, found = _meant(*xs, op=op, given=given, joined=joined)
-    return Several(map(lies, found)) if isinstance(found, tuple) else lies(found)
+    *_, result = _meant(*xs, op=op, given=given, joined=joined)
+    return Several(map(lies, result)) if isinstance(result, tuple) else lies(result)
 
 
 @call_joined.def_meant
@@ -39,9 +39,9 @@ def _meant(*xs: Aval, op: str, given: Given, joined: tuple[bool, ...]) -> tuple[
 
 
 def _named(op: str) -> Op:
-    found = op_named(op)
-    assert found is not None
-    return found
+    result = op_named(op)
+    assert result is not None
+    return result
 
 
 def _complex(x: Any) -> Any:

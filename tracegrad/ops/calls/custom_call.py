@@ -1,9 +1,9 @@
-"""Calls with a derivative rule of their own, inside a graph.
+"""Custom calls: calls with a derivative rule of their own, inside a graph.
 
 A call is one node: `custom_call(*outputs, *inputs)`, whose results are the outputs, as the call computed them. No
-derivative flows through these operands. The cotangents of all results go to the rule, once, and from there to the
-inputs; so do the tangents of the inputs, the other way.
-The compiler replaces the results by the outputs; what only the rule reads is then needed by nothing.
+derivative flows through these operands. The rule takes the cotangents of all results once and returns the cotangents of
+the inputs; tangents flow in the other direction. The compiler replaces the results by the outputs, so values that only
+the rule reads become dead.
 
 `opaque` is a call of Python code that a graph does not look into.
 """
@@ -25,16 +25,16 @@ __all__ = ["ForEach", "Rule", "custom_call", "opaque"]
 
 
 class Rule(Protocol):
-    """What a call knows of its derivative. `repr` is a Python literal that names it.
+    """Derivative rule of a call. `repr` is a Python literal that names it.
 
     One with a true attribute `chooses` is told, by `pull(..., wanted=...)`, the inputs whose cotangents are wanted.
     """
 
     def pull(self, cotangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
-        """The cotangents of the inputs, given those of the outputs; None for zero."""
+        """The cotangents of the inputs, given the cotangents of the outputs; None for zero."""
 
     def push(self, tangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
-        """The tangents of the outputs, given those of the inputs; None for zero."""
+        """The tangents of the outputs, given the tangents of the inputs; None for zero."""
 
     def batched(self, size: int) -> Rule:
         """The rule for a batch of this size of all values."""
@@ -46,7 +46,7 @@ def _outputs(*operands: Any, count: int, rule: Rule) -> tuple[Any, ...]:
 
 @primitive(Compose(_outputs, fails=False), on_complex=AS_WRITTEN, typed=True)
 def custom_call(*operands: Any, count: int, rule: Rule) -> tuple[Any, ...]:
-    """The first `count` operands, as the outputs of a call on the others whose derivative is `rule`."""
+    """The first `count` operands, as the outputs of a call on the other operands with the derivative `rule`."""
     return operands[:count]
 
 
@@ -60,8 +60,8 @@ def _(wanted: Sequence[int], cts: Any, ans: Any, *operands: Any, count: int, rul
     if all(i < count for i in wanted):
         return [None] * len(wanted)
     asked = {"wanted": tuple([i - count for i in wanted if i >= count])} if getattr(rule, "chooses", False) else {}
-    found = rule.pull(cts, ans, operands[count:], **asked)
-    return [None if i < count else found[i - count] for i in wanted]
+    result = rule.pull(cts, ans, operands[count:], **asked)
+    return [None if i < count else result[i - count] for i in wanted]
 
 
 @custom_call.def_jvp
@@ -92,7 +92,7 @@ def _() -> Any:
 
 @primitive(on_complex=AS_WRITTEN, typed=True)
 def opaque(*inputs: Any, results: tuple[tuple[tuple[int, ...], str], ...], call: Any) -> tuple[Any, ...]:
-    """What the Python function `call` makes of the inputs: arrays of these shapes and dtypes."""
+    """The results of the Python function `call` for the inputs: arrays of these shapes and dtypes."""
     return tuple(call(*inputs))
 
 

@@ -1,7 +1,7 @@
-"""Failures: whether an op raises an exception, as a value.
+"""Represent failures as values: a number that says which exception an op raises.
 
-Compiled code in which an op raises leaves no result. A path on which an exception was caught has, instead of the op,
-the number of its failure: the path holds where the op raises again, and the same.
+Compiled code in which an op raises leaves no result. A path on which an exception was caught contains the number of the
+failure instead of the op: the path is valid where the op raises the same exception again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def failure_number(error: Exception | None) -> int:
 
 
 class _Failure:
-    """Applies an op, for the exception alone."""
+    """Callable that applies an op only to obtain its exception."""
 
     def __init__(self, op: Op, params: dict[str, Any]):
         self.op, self.params = op, params
@@ -44,7 +44,7 @@ class _Failure:
 
 
 def failure(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """The number of the exception that `op` raises when it is applied so, an int64.
+    """The number of the exception that this application of `op` raises, an int64.
 
     >>> from tracegrad.ops.linalg.solve import inv
     >>> bool(failure(inv, (np.eye(2),), {})), bool(failure(inv, (np.ones((2, 2)),), {}))

@@ -1,10 +1,11 @@
-"""Random numbers of NumPy's generators as ops: the state of a generator is an array, and what is drawn is a function of
-that, which gives the numbers and the next state. So loops and branches carry states as they carry other values, and
-what is computed again draws the same.
+"""Random streams: draws of NumPy's generators as ops from a state to the next state and numbers.
+
+The state of a generator is an array. Loops and branches carry states like other values, and a recomputed draw returns
+the same numbers.
 
     state, u = draw(state, method="random", args=(), kwargs=(), shape=(), dtype="float64")
 
-Arguments are written as `("is", x)` for a literal and `("of", k)` for the operand of this number.
+An argument is `("is", x)` for a literal and `("of", k)` for operand number k.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _BIT_GENERATORS: tuple[Any, ...] = (
 
 # -- states as arrays ----------------------------------------------------------------------------------------------
 def _half(words: list[int]) -> dict[str, int]:
-    """Half of a word that was drawn before, if there is one. All words are states of some kind."""
+    """The buffered half word of an earlier draw, if there is one. All words are valid states."""
     return {"has_uint32": int(words[0] != 0), "uinteger": words[1] & 0xFFFFFFFF}
 
 
@@ -90,17 +91,17 @@ def _bits(generator: Any) -> Any:
 
 
 def is_stream(generator: Any) -> bool:
-    """Whether loops draw from a generator in less time than Python does: it is as `default_rng` makes it."""
+    """Whether compiled loops draw from a generator faster than Python: it has the type that `default_rng` makes."""
     return type(generator) is np.random.Generator and type(generator.bit_generator) is np.random.PCG64
 
 
 def are_apart(generators: Sequence[Any]) -> bool:
-    """Whether each of these generators has a state of its own."""
+    """Whether no two of these generators share a state."""
     return len({id(_bits(x)) for x in generators}) == len(generators)
 
 
 def kind_of(generator: Any) -> str:
-    """What tells a generator from those of other classes and algorithms."""
+    """A key of the class and the algorithm of a generator."""
     return f"{type(generator).__name__} {type(_bits(generator)).__name__}"
 
 
@@ -116,7 +117,7 @@ def read_state(generator: Any) -> np.ndarray[Any, Any]:
 
 
 def write_state(generator: Any, words: np.ndarray[Any, Any]) -> None:
-    """Put a generator into a state."""
+    """Set the state of a generator."""
     name = type(_bits(generator)).__name__
     if isinstance(generator, np.random.RandomState):
         inside = _CODES[name][1](words[:-2].tolist())
@@ -128,13 +129,13 @@ def write_state(generator: Any, words: np.ndarray[Any, Any]) -> None:
 
 @record(slots=True, eq=False)
 class Moving:
-    """A generator that a call moves, and the state that the call has found."""
+    """A generator that a call moves, with its state at the beginning of the call."""
 
     generator: Any
     before: np.ndarray[Any, Any]
 
     def to(self, words: np.ndarray[Any, Any]) -> None:
-        """Put it into a state."""
+        """Set the generator to a state."""
         if not np.array_equal(read_state(self.generator), self.before):
             raise RuntimeError(
                 "something else has drawn from a random generator during a call of a traced function that draws from "
@@ -145,8 +146,8 @@ class Moving:
 
 # -- what is drawn of a state --------------------------------------------------------------------------------------
 class _Memory:
-    """The state of a generator where it lies, which takes less than to ask for it: PCG64's, two numbers of 128 bits
-    behind a pointer, and half a word."""
+    """Direct access to a generator's state in memory, which is faster than NumPy's interface: for PCG64, two 128-bit
+    numbers behind a pointer, and a half word."""
 
     def __init__(self, generator: Any):
         at = generator.bit_generator.ctypes.state_address
@@ -166,33 +167,33 @@ class _Memory:
 
     @classmethod
     def of(cls, generator: Any) -> _Memory | None:
-        """That of a generator, if it lies so in this build of NumPy."""
+        """The access to a generator's memory, if it has this layout in the installed NumPy."""
         if not is_stream(generator):
             return None
         write_state(generator, np.array([1, 2, 3, 4, 1, 5], np.uint64))
-        found = cls(generator)
-        if not np.array_equal(found.read(), read_state(generator)):
+        result = cls(generator)
+        if not np.array_equal(result.read(), read_state(generator)):
             return None
-        found.write(np.array([7, 8, 9, 10, 0, 6], np.uint64))
-        return found if np.array_equal(found.read(), read_state(generator)) else None
+        result.write(np.array([7, 8, 9, 10, 0, 6], np.uint64))
+        return result if np.array_equal(result.read(), read_state(generator)) else None
 
 
 class _Spare(threading.local):
-    """Generators of one thread, into whose states nobody looks, with what reads and writes these."""
+    """Scratch generators of one thread, with functions that read and write their states."""
 
     def __init__(self) -> None:
         self.by_kind: dict[str, tuple[Any, Any, Any]] = {}
 
     def of(self, kind: str) -> tuple[Any, Any, Any]:
-        found = self.by_kind.get(kind)
-        if found is None:
+        result = self.by_kind.get(kind)
+        if result is None:
             cls, algorithm = kind.split()
-            made = getattr(np.random, cls)(getattr(np.random, algorithm)(0))
-            memory = _Memory.of(made)
-            read, write = functools.partial(read_state, made), functools.partial(write_state, made)
-            found = (made, read, write) if memory is None else (made, memory.read, memory.write)
-            self.by_kind[kind] = found
-        return found
+            output = getattr(np.random, cls)(getattr(np.random, algorithm)(0))
+            memory = _Memory.of(output)
+            read, write = functools.partial(read_state, output), functools.partial(write_state, output)
+            result = (output, read, write) if memory is None else (output, memory.read, memory.write)
+            self.by_kind[kind] = result
+        return result
 
 
 _SPARE = _Spare()
@@ -205,7 +206,8 @@ def _value(x: Any) -> Any:
 
 
 def _drawn(state: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, Any]:
-    """The next state, and what a method gives; an array of no elements for nothing. Of a batch of states, for each."""
+    """The next state, and the result of a method, an empty array for None; for a batch of states, one result for
+    each."""
     if state.ndim == 1:
         return _drawn_once(state, operands, params)
     inside = {**params, "shape": params["shape"][1:]}
@@ -217,7 +219,7 @@ def _drawn(state: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> tup
 
 
 def sample(operands: tuple[Any, ...], params: dict[str, Any], state: Any = None) -> Any:
-    """What a method gives, as it is, of this state or of any, which is then in the spare generator."""
+    """The raw result of a method for this state or any state; the scratch generator then has the next state."""
 
     def argument(x: Any) -> Any:
         return x[1] if x[0] == "is" else _value(operands[x[1]])
@@ -230,8 +232,8 @@ def sample(operands: tuple[Any, ...], params: dict[str, Any], state: Any = None)
 
 
 def _drawn_once(state: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, Any]:
-    found = sample(operands, params, state)
-    answer = np.zeros(0) if found is None else np.asarray(found)
+    result = sample(operands, params, state)
+    answer = np.zeros(0) if result is None else np.asarray(result)
     shape, dtype = params["shape"], np.dtype(params["dtype"])
     if (answer.shape, answer.dtype) != (shape, dtype):
         raise ValueError(f"{params['method']} has given {answer.dtype}{list(answer.shape)}, not {dtype}{list(shape)}")
@@ -250,26 +252,26 @@ def _aval_of_known(state: Aval, *, method: str, dtype: str, **params: Any) -> Se
 
 @primitive(Draw(), typed=True, on_complex=AS_WRITTEN)
 def draw(state: Any, *, kind: str, method: str, args: Any, kwargs: Any, shape: Any, dtype: str) -> Any:
-    """The next state of a generator of this kind, and what a method of it gives for arguments that are known."""
+    """The next state of a generator of this kind, and the result of a method for constant arguments."""
     params = {"kind": kind, "method": method, "args": args, "kwargs": kwargs, "shape": shape, "dtype": dtype}
     return _drawn(state, (), params)
 
 
 @primitive(typed=True)
 def draw_by(state: Any, *operands: Any, kind: str, method: str, args: Any, kwargs: Any, shape: Any, dtype: str) -> Any:
-    """As `draw`, where arguments are operands, of real numbers; there may be none for them but an exception."""
+    """As `draw`, for arguments that are real operands; it may raise for some of their values."""
     params = {"kind": kind, "method": method, "args": args, "kwargs": kwargs, "shape": shape, "dtype": dtype}
     return _drawn(state, operands, params)
 
 
 def _batch(op: Op) -> Callable[..., Any]:
-    """The rule for batches: each example draws for itself."""
+    """Batching rule: each example draws separately."""
 
     def rule(size: int, batched: Sequence[bool], *operands: Any, shape: tuple[int, ...], **params: Any) -> Any:
-        given = [
+        args = [
             x if many else broadcast_to(x, shape=(size, *getattr(x, "shape", ()))) for x, many in zip(operands, batched)
         ]
-        return bind(op, tuple(given), {"shape": (size, *shape), **params})
+        return bind(op, tuple(args), {"shape": (size, *shape), **params})
 
     return rule
 
@@ -282,15 +284,15 @@ for _op in (draw, draw_by):
 
 @draw.def_samples
 def _() -> Any:
-    given = {"args": (("is", 3),), "kwargs": ()}
+    options = {"args": (("is", 3),), "kwargs": ()}
     for make in (np.random.default_rng, np.random.RandomState):
         generator: Any = make(1)
         kind, state = kind_of(generator), read_state(generator)
-        yield (state,), {"kind": kind, "method": "standard_normal", "shape": (3,), "dtype": "float64", **given}
+        yield (state,), {"kind": kind, "method": "standard_normal", "shape": (3,), "dtype": "float64", **options}
 
 
 @draw_by.def_samples
 def _() -> Any:
     generator = np.random.default_rng(2)
-    given = {"args": (("of", 0), ("is", 4)), "kwargs": (), "shape": (4,), "dtype": "int64"}
-    yield (read_state(generator), np.array(2.5)), {"kind": kind_of(generator), "method": "poisson", **given}
+    options = {"args": (("of", 0), ("is", 4)), "kwargs": (), "shape": (4,), "dtype": "int64"}
+    yield (read_state(generator), np.array(2.5)), {"kind": kind_of(generator), "method": "poisson", **options}

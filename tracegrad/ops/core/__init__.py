@@ -1,1 +1,1 @@
-"""What an op is: declaration, forms, dispatch, and samples."""
+"""The definition of ops: declaration, forms, dispatch, and samples."""

@@ -1,4 +1,4 @@
-"""Carriers: the values other than ndarrays that ops can be applied to, and which of several decides what that means."""
+"""Dispatch ops by operand type: the carriers that ops can be applied to, and which of them takes precedence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Abstract", "Carrier", "Holder", "Level", "TapeCarrier", "TensorCarri
 
 
 class Level(enum.IntEnum):
-    """Which carrier decides what applying an op means, where several meet: the highest."""
+    """Dispatch level of a carrier: the operand with the highest level decides the meaning of an op."""
 
     PLAIN = 0  # ndarrays and numbers, which are no carriers
     ARRAY_ON_TAPE = 1  # computes and records, with NumPy's methods
@@ -52,23 +52,24 @@ class Carrier:
         raise NotImplementedError
 
     def zero_d(self) -> Any:
-        """This value, if it has no axes as an array, which can be updated, and not as a scalar."""
+        """This value as a zero-dimensional array, which can be updated, instead of a scalar."""
         return self
 
     def kept(self, result: Any) -> Any:
-        """`result`, which has moved the data of this value: if that is a scalar, a scalar, else an array."""
+        """`result`, a view of this value, as a scalar if this value is a scalar, else as an array."""
         return result
 
     def composed(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """`fn(*args, **kwargs)`, a function of several ops, as one operation called `name` where that makes sense."""
+        """Apply `fn(*args, **kwargs)`, a function of several ops, as one operation called `name` if the carrier
+        supports it."""
         return fn(*args, **kwargs)
 
     def beyond(self, dtype: Any) -> Any:
-        """Of a value that is `weak`: the Python number that it is, if that is known not to fit `dtype`."""
+        """The Python number of a `weak` value, if it is known not to fit `dtype`."""
         return None
 
     def refusal(self, why: str) -> BaseException:
-        """What to raise where no such value can be what the code makes of it."""
+        """The exception to raise if no carrier of this kind can represent a conversion."""
         return UnsupportedError(located(why))
 
     def is_place(self, length: int) -> bool:
@@ -76,16 +77,16 @@ class Carrier:
         return False
 
     def whole(self, xs: Sequence[Any]) -> Any:
-        """The array whose rows these are, of which this value is the first; None if there is no such array."""
+        """The array whose rows `xs` are, starting with this value; None if there is no such array."""
         return None
 
     def named(self, name: str, keeps_answer: bool = False) -> Any:
-        """This result of an op, which a user knows as the operation `name`; see `named`."""
+        """This result of an op, named after the user's operation `name`; see `named`."""
         return self
 
 
 class Holder(Carrier):
-    """A carrier that holds an array, an ndarray or one that is carried itself."""
+    """A carrier that holds an array: an ndarray or another carrier."""
 
     __slots__ = ()
     array: Any
@@ -104,18 +105,18 @@ class Holder(Carrier):
 
 
 class TapeCarrier(Holder):
-    """A carrier that leaves a tape: a Tensor, or an array inside an eager derivative. `torch.tape` makes them."""
+    """A carrier that records on a tape: a Tensor, or an array inside an eager derivative. `torch.tape` makes them."""
 
     __slots__ = ()
     _face: Any  # the class that the values of this kind have, if no user made one of it
 
     def _like(self, array: Any) -> Any:
-        """A value of the same face that holds `array`."""
+        """A value of the same public class that holds `array`."""
         raise NotImplementedError
 
 
 class TensorCarrier(TapeCarrier):
-    """A Tensor."""
+    """A carrier that is a Tensor."""
 
     __slots__ = ()
 
@@ -125,7 +126,7 @@ class TensorCarrier(TapeCarrier):
 
 
 class Abstract(Carrier):
-    """A carrier that is known by its aval alone."""
+    """A carrier known only by its aval."""
 
     __slots__ = ("_aval",)
 
@@ -146,22 +147,23 @@ class Abstract(Carrier):
 
 
 def lead(xs: Iterable[Any]) -> Any:
-    """The lead carrier: that of the highest level among `xs`, looking into lists and tuples; None if there is none."""
-    found, level = None, Level.PLAIN
+    """The dispatching carrier: the highest level among `xs`, including items of lists and tuples; None if there is
+    none."""
+    result, level = None, Level.PLAIN
     for x in xs:
         if isinstance(x, Carrier):
             if x.level > level:
-                found, level = x, x.level
+                result, level = x, x.level
         elif isinstance(x, _SEQUENCES) and (inner := lead(x)) is not None and inner.level > level:
-            found, level = inner, inner.level
-    return found
+            result, level = inner, inner.level
+    return result
 
 
 _SEQUENCES = (list, tuple)
 
 
 def one_node(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a function of several ops one node `name` of the eager tape, whatever ops it is made of.
+    """Make a function of several ops one node `name` of the eager tape.
 
     Its arrays are positional arguments, or lists of them; it may return a tuple of arrays.
     """
@@ -178,9 +180,10 @@ def one_node(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def named(name: str, result: Any, keeps_answer: bool = False) -> Any:
-    """`result` of one op, whose node on the eager tape is called `name` instead of by the op.
+    """`result` of one op, with `name` as the name of its node on the eager tape.
 
-    With `keeps_answer` the node has the answer for itself, if its rule reads that: the result may be updated in place.
+    With `keeps_answer` the node has its own copy of the result if its rule reads it, because the result may be updated
+    in place.
     """
     if isinstance(result, tuple):
         return tuple([named(name, x, keeps_answer) for x in result])

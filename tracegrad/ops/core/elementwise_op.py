@@ -1,19 +1,19 @@
-"""Elementwise ops: how one is declared in one statement.
+"""Declare elementwise ops, each in one statement.
 
     exp = elementwise("exp(x)", np.exp, "exp(x)", lambda t, ans, x: multiply(t, ans), domain=(-2, 2), doc="...")
 
-that is: the signature, the NumPy function, the scalar template, and per operand the rule `rule(t, ans, *operands)`,
-which is linear in `t` and serves as vjp and jvp alike (None where there is no derivative). The call broadcasts and
-promotes once, with explicit `broadcast_to` and `cast`; rules and codegen only ever see operands of one shape.
+The arguments are the signature, the NumPy function, the scalar template, and per operand the rule
+`rule(t, ans, *operands)`, which is linear in `t` and serves as vjp and jvp alike (None where there is no derivative).
+The call broadcasts and promotes once, with explicit `broadcast_to` and `cast`; rules and codegen only ever see operands
+of one shape.
 
-`loop` says in which dtypes an op computes: a NumPy ufunc (whose own type resolution is asked), or a function from the
-operand dtypes (Python types for literals) to the dtypes of operands and result.
+`loop` gives the dtypes in which an op computes: a NumPy ufunc (its own type resolution applies), or a function from
+the operand dtypes (Python types for literals) to the dtypes of operands and result.
 
-`moves` says that the rules multiply by nothing, as `Form` has it; then they are right for complex numbers, too.
+`moves` states that the rules multiply by nothing, as in `Form`; the rules then hold for complex numbers, too.
 
 The scalar template is an expression in the operands: `+ - * / < <= == != > >=`, unary `-`, literals, and calls of the
-scalar functions that `tracegrad.codegen.loopir.scalar_templates` knows. `scalar=None` means: compiled code calls
-`impl`.
+scalar functions of `tracegrad.codegen.loopir.scalar_templates`. With `scalar=None` compiled code calls `impl`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Loop = tuple[np.dtype[Any], ...]
 
 
 class Elementwise(Op):
-    """An op on the elements of arrays of one shape."""
+    """An elementwise op on arrays of one shape."""
 
     takes_ready = False
 
@@ -72,16 +72,16 @@ class Elementwise(Op):
             if all(d is int for d in dtypes):
                 dtypes = (np.dtype(np.int64),) * len(dtypes)  # NumPy compares two Python integers as objects
             try:
-                found = loop.resolve_dtypes((*dtypes, None)) if isinstance(loop, np.ufunc) else loop(*dtypes)
+                result = loop.resolve_dtypes((*dtypes, None)) if isinstance(loop, np.ufunc) else loop(*dtypes)
             except TypeError as error:
-                given = ", ".join(getattr(d, "__name__", str(d)) for d in dtypes)
-                raise DTypeError(f"{self.name} is not defined for dtypes ({given}): {error}") from None
-            for dtype in found:
+                operands = ", ".join(getattr(d, "__name__", str(d)) for d in dtypes)
+                raise DTypeError(f"{self.name} is not defined for dtypes ({operands}): {error}") from None
+            for dtype in result:
                 if dtype.kind == "c" and not self.on_complex:
                     raise DTypeError(located(f"{self.name} is not defined for complex numbers"))
                 if dtype not in SUPPORTED:
                     raise DTypeError(f"{self.name} of these operands would compute in {dtype}, which is not supported")
-            return tuple(found)
+            return tuple(result)
 
         return resolve
 
@@ -101,7 +101,8 @@ class Elementwise(Op):
         return bind(self, self.conformed(operands), {})
 
     def conformed(self, operands: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The operands, of which one at least is an array, in one shape and the dtypes that the op computes in."""
+        """The operands, at least one of them an array, broadcast to one shape and cast to the dtypes of the
+        computation."""
         arrays = [x for x in operands if type(x) not in LITERALS]
         loop = self.loop_dtypes(*map(weak_dtype, operands))
         shape = self.shape_of(operands, arrays)
@@ -133,7 +134,7 @@ class Elementwise(Op):
 
     @staticmethod
     def _anchor(operands: list[Any], shape: tuple[int, ...], loop: Loop) -> None:
-        """Each loop dtype needs an operand that is no literal, so that avals can be told from operands."""
+        """Ensure an array operand for each loop dtype, so that the avals follow from the operands."""
         if LITERALS.isdisjoint(map(type, operands)):
             return
         for dtype in set(loop[:-1]):
@@ -144,20 +145,20 @@ class Elementwise(Op):
                 operands[mine[0]] = TABLE["broadcast_to"](constant, shape=shape) if shape else constant
 
     def _aval(self, *operands: Any) -> Aval:
-        found = self._usual(operands) if self._keeps else None
-        return self._general(operands) if found is None else found
+        result = self._usual(operands) if self._keeps else None
+        return self._general(operands) if result is None else result
 
     def _usual(self, operands: tuple[Any, ...]) -> Any:
-        """The aval of the result, if it is that of each operand, but for floating literals."""
-        found: Any = None
+        """The aval of the result, if it equals the aval of each operand, except floating literals."""
+        result: Any = None
         for x in operands:
             if type(x) is float:
                 continue
-            if found is None:
-                found = x
-            if type(x) in LITERALS or x.dtype is not found.dtype or x.shape != found.shape:
+            if result is None:
+                result = x
+            if type(x) in LITERALS or x.dtype is not result.dtype or x.shape != result.shape:
                 return None
-        return found if found is not None and found.dtype.kind == "f" else None
+        return result if result is not None and result.dtype.kind == "f" else None
 
     def _general(self, operands: tuple[Any, ...]) -> Aval:
         shape = None
@@ -181,9 +182,9 @@ class Elementwise(Op):
 
 
 def _conforming(operands: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """The operands of an op that computes in the dtype it is given, if nothing has to be broadcast, cast or promoted.
+    """The operands of an op that computes in their dtype, if nothing has to be broadcast, cast or promoted; else None.
 
-    The usual case, and a shorter way than the general one: a shape, a floating dtype, and literals beside it.
+    This is a fast path for the common case: one shape, one floating dtype, and literals.
     """
     dtype = shape = None
     literals = False
@@ -204,7 +205,7 @@ def _conforming(operands: tuple[Any, ...]) -> tuple[Any, ...] | None:
 
 
 def conform(x: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    """`x` with the dtype and shape that the op computes in; literals stay literals."""
+    """`x` with the dtype and shape of the computation; literals stay literals."""
     if is_literal(x):
         return literal_of(x, dtype)
     if x.dtype != dtype:
@@ -218,19 +219,20 @@ def conform(x: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
 
 
 def same_loop(*dtypes: Any) -> Loop:
-    """All operands and the result in the promoted dtype."""
+    """Loop rule: all operands and the result have the promoted dtype."""
     dtype = promote(dtypes)
     return (dtype,) * (len(dtypes) + 1)
 
 
 def float_loop(*dtypes: Any) -> Loop:
-    """As `same_loop`, with integers and booleans taken to float64 (small ones too, unlike NumPy's to float16)."""
+    """Loop rule: as `same_loop`, with integers and booleans promoted to float64 (small ones too; NumPy uses
+    float16)."""
     dtype = promote(dtypes)
     return (dtype if dtype.kind in "fc" else np.dtype(np.float64),) * (len(dtypes) + 1)
 
 
 def promote(dtypes: Any) -> np.dtype[Any]:
-    """The dtype that operands of `dtypes` (Python types for literals) share, by NumPy's rules."""
+    """The common dtype of operands with these `dtypes` (Python types for literals), by NumPy's rules."""
     return np.result_type(*(d(0) if isinstance(d, type) else d for d in dtypes))
 
 

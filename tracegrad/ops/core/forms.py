@@ -1,11 +1,11 @@
-"""Forms: what an op is structurally, as a value that is declared with the op.
+"""Define forms: the structural kind of an op, declared with the op.
 
     @primitive(Fold("add"))
     def reduce_sum(x, *, axes): ...
 
-The compiler has one handler for each form (`tracegrad.codegen.lower.form_rules`), and the sweeps, passes and tapes ask
-a form where they would else have to know ops by name. So an op of a known form needs no line outside its own section. A
-form names the parameters that it gives a meaning to; an op may have others.
+The compiler has one handler for each form (`tracegrad.codegen.lower.form_rules`). Sweeps, passes and tapes dispatch on
+the form instead of the op's name, so an op of a known form needs no code outside its own section. A form names the
+parameters it interprets; an op may have others.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ __all__ = [
 
 @record(frozen=True)
 class Form:
-    """What an op is structurally.
+    """The structural kind of an op.
 
-    `cheap`: to compute the op once more costs less than to keep its answer, since compiled code computes it where it is
-    read. `moves`: the derivative rules move, add, negate or drop cotangents, and multiply by nothing. So no nan comes
-    of a cotangent 0, and a rule tells of the places where cotangents can differ from 0, given as booleans, what becomes
-    of them. `raises`: there may be values of the operands for which there is no answer but an exception;
-    `foreseen`: code that could catch it is traced with the exception; `checks`: it raises for indices, whatever the
-    elements are. `order`: how NumPy lays out the answer in memory (`tracegrad.ops.core.memory_order`). `rounds`: the
-    answer may have numbers that no operand has.
+    `cheap`: recomputing the op costs less than storing its result, because compiled code computes it in its consumer.
+    `moves`: the derivative rules move, add, negate or drop cotangents, and multiply by nothing. A zero cotangent
+    therefore never becomes nan, and a rule applied to booleans maps the positions where cotangents may be nonzero.
+    `raises`: some operand values raise an exception; `foreseen`: code that could catch it is traced with the exception;
+    `checks`: it raises for indices, whatever the elements are. `order`: NumPy's memory order of the result
+    (`tracegrad.ops.core.memory_order`). `rounds`: the result may contain numbers that no operand contains.
     """
 
     cheap: ClassVar[bool] = False
@@ -49,7 +48,7 @@ class Form:
 
 @record(frozen=True)
 class Call(Form):
-    """Anything: compiled code calls the NumPy meaning of the op."""
+    """General form: compiled code calls the NumPy implementation of the op."""
 
     raises = True
     foreseen = True
@@ -65,8 +64,8 @@ class Draw(Call):
 
 @record(frozen=True)
 class Compose(Form):
-    """Made of other ops: `parts(*operands, **params)` is the answer in terms of these, which is what is compiled.
-    Derivatives are taken of the whole. If not `fails`, there is an answer for any values."""
+    """Composite op: `parts(*operands, **params)` is its decomposition, which is compiled. The op is differentiated as a
+    whole. Without `fails` it never raises."""
 
     parts: Callable[..., Any]
     moves: bool = False
@@ -74,7 +73,7 @@ class Compose(Form):
 
     @property
     def raises(self) -> bool:  # type: ignore[override]
-        """Pieces of arrays are moved for any values."""
+        """Whether it may raise; moving slices of arrays never does."""
         return self.fails and not self.moves
 
     @property
@@ -84,7 +83,7 @@ class Compose(Form):
 
 @record(frozen=True)
 class Map(Form):
-    """Each element is a function of the elements of the operands at the same index.
+    """Elementwise form: each element is a function of the elements of the operands at the same index.
 
     `scalar` is that function as a template over operand names (`tracegrad.ops.core.elementwise_op`); None: NumPy is
     called.
@@ -98,7 +97,7 @@ class Map(Form):
 
 @record(frozen=True)
 class Cast(Map):
-    """Each element, converted to the dtype `dtype`."""
+    """Conversion of each element to the dtype `dtype`."""
 
     rounds = False
     moves: bool = True
@@ -106,10 +105,10 @@ class Cast(Map):
 
 @record(frozen=True)
 class Move(Form):
-    """Each element is one of the operands' elements, or the parameter `value` (0 without one).
+    """Data movement: each element is an element of an operand, or the parameter `value` (0 without one).
 
-    `reads` says which, as an index map: see `tracegrad.ops.core.index_maps` and `Op.def_reads`. `partial`: some
-    elements of an operand may not be in the answer.
+    `reads` is the index map: see `tracegrad.ops.core.index_maps` and `Op.def_reads`. `partial`: some elements of an
+    operand may not be in the result.
     """
 
     rounds = False
@@ -124,9 +123,9 @@ class Move(Form):
 
 @record(frozen=True)
 class Along(Move):
-    """A move of one operand that goes along its axes: `axes(n, m, **params)` says for each of the m axes of the answer
-    along which of the n of the operand. It runs from end to end where the sizes are equal, in either direction; along
-    an axis that is None, the operand is read again and again. `fills`: there are elements that hold `value`."""
+    """Data movement along the axes of one operand: `axes(n, m, **params)` gives for each of the m result axes the
+    operand's axis, of n. An axis is read from end to end, in either direction, if the sizes are equal; None repeats the
+    operand. `fills`: some elements hold `value`."""
 
     axes: Callable[..., Any] | None = None
     fills: bool = False
@@ -134,20 +133,20 @@ class Along(Move):
 
 @record(frozen=True)
 class Identity(Move):
-    """The first operand itself, under another name: derivatives see a difference, compiled code sees none."""
+    """The first operand under another name: visible to derivatives, invisible to compiled code."""
 
     order = "K"
 
 
 @record(frozen=True)
 class Reshape(Move):
-    """The elements of the operand in row-major order, in another shape: the same block of memory."""
+    """The elements of the operand in row-major order, in another shape, in the same memory."""
 
 
 @record(frozen=True)
 class Gather(Form):
-    """Elements of the first operand at the indices that the others hold, one for each of `axes`: the axes of the
-    indices come first, then those that are not indexed."""
+    """Elements of the first operand at the indices in the other operands, one for each of `axes`: the axes of the
+    indices come first, then the axes that are not indexed."""
 
     rounds = False
     raises = checks = True
@@ -160,8 +159,8 @@ class Gather(Form):
 
 @record(frozen=True)
 class Scatter(Form):
-    """Zeros of `shape`, with which the first operand is combined at the indices that the others hold, one for each of
-    `axes`. If `combine` is "add", it is the transpose of a gather; else "maximum"."""
+    """Zeros of `shape`, combined with the first operand at the indices in the other operands, one for each of `axes`.
+    With `combine` "add" it is the transpose of a gather; else "maximum"."""
 
     raises = checks = True
     combine: str = "add"
@@ -177,7 +176,7 @@ class Scatter(Form):
 
 @record(frozen=True)
 class Checked(Form):
-    """Indices of an axis of `length`, counted from the front; there is no answer for those out of range."""
+    """Indices of an axis of `length`, normalized to count from the front; out of range indices raise."""
 
     rounds = False
     raises = checks = True
@@ -186,7 +185,8 @@ class Checked(Form):
 
 @record(frozen=True)
 class Window(Form):
-    """A window of the first operand, of `sizes` and every `step`-th element, that starts at the other operands."""
+    """A window of the first operand, of `sizes`, with every `step`-th element, that starts at the other operands
+    (dynamic slice)."""
 
     rounds = False
     cheap = True
@@ -198,8 +198,8 @@ class Window(Form):
 
 @record(frozen=True)
 class Patch(Form):
-    """The first operand with the second one in the place of a window, of every `step`-th element, that starts at the
-    other operands."""
+    """The first operand with a window of every `step`-th element replaced by the second one; it starts at the other
+    operands (dynamic update)."""
 
     rounds = False
 
@@ -210,8 +210,7 @@ class Patch(Form):
 
 @record(frozen=True)
 class Fold(Form):
-    """The elements along `axes`, which disappear, combined by `combine`: add, mul, maximum, minimum, logical_and or
-    logical_or."""
+    """Reduction of `axes` by `combine`: add, mul, maximum, minimum, logical_and or logical_or."""
 
     order = "K"
     combine: str
@@ -222,7 +221,7 @@ class Fold(Form):
 
     @property
     def idempotent(self) -> bool:
-        """Whether equal elements combine to what each of them is."""
+        """Whether combining equal elements gives the element."""
         return self.combine not in ("add", "mul")
 
     @property
@@ -232,7 +231,7 @@ class Fold(Form):
 
 @record(frozen=True)
 class Scan(Form):
-    """As a fold along `axis` by `combine`, with all that it comes to on the way."""
+    """Cumulative reduction along `axis` by `combine`, with all partial results."""
 
     order = "K"
     combine: str
@@ -253,7 +252,7 @@ class Contract(Form):
 
 @record(frozen=True)
 class Fill(Form):
-    """An array that holds `value` everywhere."""
+    """An array with `value` everywhere."""
 
     rounds = False
     cheap = True
@@ -261,22 +260,22 @@ class Fill(Form):
 
 @record(frozen=True)
 class Progression(Form):
-    """A vector of `start + step * i`."""
+    """An arithmetic progression `start + step * i`, as a vector."""
 
     cheap = True
 
 
 @record(frozen=True)
 class Result(Form):
-    """Number `index` of the several results of the operand."""
+    """Result number `index` of an operand with several results."""
 
     rounds = False
 
 
 @record(frozen=True)
 class Repeat(Form):
-    """A loop of `length` turns over the region `body`: the first `carries` results of a turn are the first operands of
-    the next, `xs` operands are read row by row, and the other results are stacked."""
+    """A loop of `length` iterations over the region `body`: the first `carries` results of an iteration are the first
+    operands of the next, `xs` operands are read row by row, and the other results are stacked."""
 
     rounds = False
     raises = True
@@ -284,8 +283,8 @@ class Repeat(Form):
 
 @record(frozen=True)
 class While(Form):
-    """A loop over the region `body` while the region `cond` holds, which carries and stacks as `Repeat` does, with room
-    for the results of `capacity` turns. The number of turns is a result behind the carries."""
+    """A loop over the region `body` while the region `cond` is true, with carries and stacked results as in `Repeat`,
+    and room for the results of `capacity` iterations. The trip count is a result after the carries."""
 
     rounds = False
     raises = True
@@ -293,7 +292,7 @@ class While(Form):
 
 @record(frozen=True)
 class Branch(Form):
-    """The one of the regions `branches` that the first operand numbers, applied to the other operands."""
+    """The region of `branches` selected by the first operand, applied to the other operands."""
 
     rounds = False
     raises = True
@@ -301,8 +300,8 @@ class Branch(Form):
 
 @record(frozen=True)
 class Run(Form):
-    """The region `body`, applied to the operands: as if it stood there itself if `inlined`, else as a step of its own,
-    which computes what it needs whether or not it has been computed before."""
+    """The region `body` applied to the operands: expanded in place if `inlined`, else a separate step, which recomputes
+    values even if they have been computed before."""
 
     rounds = False
     raises = True

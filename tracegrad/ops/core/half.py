@@ -1,6 +1,6 @@
-"""Numbers of half precision that are held in single precision, which is all that compiled code has.
+"""Represent half precision numbers in single precision, the only form in compiled code.
 
-NumPy computes in single precision too, of float16, and rounds: so these ops say all that there is to it.
+NumPy also computes float16 in single precision and rounds, so these ops define its semantics completely.
 """
 
 from __future__ import annotations
@@ -57,25 +57,25 @@ def _() -> Any:
 
 
 def in_bits(x: Aval) -> Aval:
-    """What lies in the memory of `x`: of numbers of half precision the bits; else `x` itself."""
+    """The memory representation of `x`: the bits of half precision numbers, else `x` itself."""
     return Aval(x.shape, _BITS) if x.dtype == HALF else x
 
 
 @primitive(typed=True)
 def call_in_half(*xs: Any, op: str, given: Given, halves: tuple[bool, ...]) -> Any:
-    """The results of `op`, with the parameters `given`, for operands of which `halves` are bits of float16. So are
-    those of the results that are float16."""
+    """The results of `op`, with the parameters `given`, for operands whose `halves` are float16 bits; float16 results
+    are bits too."""
     operands = [np.asarray(x).view(HALF) if half else x for x, half in zip(xs, halves)]
-    found = TABLE[op].impl(*operands, **dict(given))
-    return tuple(map(_bits, found)) if isinstance(found, tuple) else _bits(found)
+    result = TABLE[op].impl(*operands, **dict(given))
+    return tuple(map(_bits, result)) if isinstance(result, tuple) else _bits(result)
 
 
 @call_in_half.def_aval
 def _(*xs: Any, op: str, given: Given, halves: tuple[bool, ...]) -> Aval | Several:
     operands = [Aval(x.shape, HALF) if half else x for x, half in zip(xs, halves)]
     known: Op = TABLE[op]
-    found = known.aval(*operands, **dict(given))
-    return Several(map(in_bits, found)) if isinstance(found, tuple) else in_bits(found)
+    result = known.aval(*operands, **dict(given))
+    return Several(map(in_bits, result)) if isinstance(result, tuple) else in_bits(result)
 
 
 def _bits(x: Any) -> Any:

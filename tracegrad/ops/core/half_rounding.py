@@ -1,4 +1,4 @@
-"""float16, of which what is no universal function of NumPy's is computed as these are: in float32, and rounded once."""
+"""Compute float16 functions that are not NumPy ufuncs in float32, with one rounding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HALF, SINGLE = np.dtype(np.float16), np.dtype(np.float32)
 
 
 def in_single(impl: Callable[..., Any]) -> Callable[..., Any]:
-    """`impl`, which of float16 computes in float32 and rounds its results."""
+    """Wrap `impl` to compute float16 in float32 and round the results."""
 
     @functools.wraps(impl)
     def call(*operands: Any, **params: Any) -> Any:
@@ -25,15 +25,15 @@ def in_single(impl: Callable[..., Any]) -> Callable[..., Any]:
                 break
         else:
             return impl(*operands, **params)
-        found = impl(*map(_single, operands), **params)
-        return tuple(map(_half, found)) if isinstance(found, tuple) else _half(found)
+        result = impl(*map(_single, operands), **params)
+        return tuple(map(_half, result)) if isinstance(result, tuple) else _half(result)
 
     call.of_others = impl  # type: ignore[attr-defined]
     return call
 
 
 def _single(x: Any) -> Any:
-    """An operand beside float16, in single precision."""
+    """An operand converted to single precision, in an operation with float16."""
     if type(x) is float:
         return float(HALF.type(x))
     return x.astype(SINGLE) if type(x) not in LITERALS and x.dtype == HALF else x

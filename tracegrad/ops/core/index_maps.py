@@ -1,10 +1,10 @@
-"""How an op that only moves data says so: as a map from an index of the result to an index of an operand.
+"""Describe data movement ops by index maps: from an index of the result to an index of an operand.
 
 A `reads` rule has the signature `rule(index, size, shapes, result, **params)`. `index` is the index of the wanted
 element (one expression per axis of the result), `size` turns an integer of the params into an expression, `shapes`
-are those of the operands and `result` that of the result, as expressions. Expressions support `+`, `-` and `*`, and
+are the operand shapes and `result` is the result shape, as expressions. Expressions support `+`, `-` and `*`, and
 division through `size.divide`. The rule returns a list of `Read`s: the element is the operand's element at
-`Read.place` for the first read whose ranges all hold, and `fill` (a parameter of the op, or 0) where none does.
+`Read.place` for the first read whose ranges all hold, and `fill` (a parameter of the op, or 0) if none does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Range", "Read"]
 
 
 class Range(NamedTuple):
-    """The condition `low <= value < high`, and where `step` > 1 also `(value - low) % step == 0`."""
+    """The condition `low <= value < high`, and if `step` > 1 also `(value - low) % step == 0`."""
 
     low: Any
     value: Any
@@ -24,7 +24,7 @@ class Range(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Element `place` of operand number `operand`, valid where all of `ranges` hold."""
+    """Element `place` of operand number `operand`, valid if all of `ranges` hold."""
 
     operand: int
     place: tuple[Any, ...]

@@ -1,14 +1,14 @@
-"""How NumPy lays arrays out in memory: what is a view of what, and in which order a new array has its elements.
+"""Model NumPy's memory order: which results are views, and in which order a new array stores its elements.
 
-A *stand-in* is an ndarray of which shape, dtype, strides, address and flags mean something, and the elements nothing:
-its memory does not exist and must never be read. NumPy, asked for a view of a stand-in, says where that view lies, and
-whether there is one. In what order the elements of a new array lie is a trait of ops (`Op.order`):
+A *stand-in* is an ndarray with meaningful shape, dtype, strides, address and flags, but no elements: its memory does
+not exist and must never be read. NumPy, applied to a stand-in, returns the layout of a view, or shows that there
+is no view. The memory order of a new array is a trait of ops (`Op.order`):
 
 - "C": row-major;
-- "K": as those of the operands do, by falling strides; where operands differ, row-major wins;
-- "joined": the same, as `np.concatenate` finds it;
-- "A": column-major if the operand is so and not row-major, else row-major;
-- "picked": the axes of the indices first, in row-major order, then the others as they lie in the operand.
+- "K": the order of the operands, by falling strides; if operands differ, row-major wins;
+- "joined": the same, as computed by `np.concatenate`;
+- "A": column-major if the operand is column-major and not row-major, else row-major;
+- "picked": the axes of the indices first, in row-major order, then the others in the order of the operand.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Strides = tuple[int, ...]
 
 
 class _Memory:
-    """What NumPy makes a stand-in of."""
+    """Array interface from which NumPy makes a stand-in."""
 
     __slots__ = ("__array_interface__", "owner")
 
@@ -45,13 +45,15 @@ class _Memory:
 def stand_in(
     shape: tuple[int, ...], dtype: np.dtype[Any], strides: Strides | None, address: int, owner: Any = None
 ) -> StandIn:
-    """An ndarray that must not be read, unless an `owner` has the memory; `strides` are None for row-major order."""
+    """An ndarray without elements, which must not be read unless an `owner` has the memory; `strides` are None for
+    row-major order."""
     interface = {"shape": shape, "typestr": dtype.str, "strides": strides, "data": (address, False), "version": 3}
     return np.asarray(_Memory(interface, owner))
 
 
 def view_by(op: Any, params: dict[str, Any], x: StandIn) -> Any:
-    """What the op gives of a stand-in, which is a view (of an op with several results: views); None if NumPy copies."""
+    """The op applied to a stand-in, if the result is a view (of an op with several results: views); None if NumPy
+    copies."""
     if isinstance(op.form, Reshape):
         return _reshaped(x, params["shape"])
     return op.view(x, **params)
@@ -72,8 +74,7 @@ def _reshaped(x: StandIn, shape: tuple[int, ...]) -> StandIn | None:
 
 
 def is_row_major(x: StandIn) -> bool:
-    """Whether the axes stand in the order of falling strides, so that what takes over the order of `x` has row-major
-    order."""
+    """Whether the strides of the axes fall, so that a result in the order of `x` is row-major."""
     before = None
     for n, s in zip(x.shape, x.strides):
         if n == 1 or s == 0:
@@ -86,8 +87,8 @@ def is_row_major(x: StandIn) -> bool:
 
 
 def order_of(strides: Sequence[Strides], ndim: int) -> list[int]:
-    """The axes from the outermost to the innermost, as NumPy's iterator orders them for operands with these strides (0
-    where an operand is repeated): `npyiter_find_best_axis_ordering`."""
+    """The axes in memory order, outermost first, as NumPy's iterator orders them for operands with these strides (0 for
+    a repeated operand): `npyiter_find_best_axis_ordering`."""
     order: list[int] = []  # from the innermost to the outermost
     for axis in reversed(range(ndim)):
         place = len(order)
@@ -103,18 +104,18 @@ def order_of(strides: Sequence[Strides], ndim: int) -> list[int]:
 
 
 def _lies_inside(pairs: Sequence[tuple[int, int]]) -> bool | None:
-    """Whether the axis with the first strides lies inside of that with the second; None if nothing says so."""
-    found = None
+    """Whether the axis with the first strides is inside of the axis with the second; None if undetermined."""
+    result = None
     for s, other in pairs:
         if s and other:
             if other <= s:
                 return False
-            found = True
-    return found
+            result = True
+    return result
 
 
 def in_order(order: Sequence[int], shape: Sequence[int], itemsize: int) -> Strides:
-    """The strides of a new array whose axes, from the outermost to the innermost, are `order`."""
+    """The strides of a new array with the axes `order` from the outermost to the innermost."""
     strides, step = [0] * len(shape), itemsize
     for axis in reversed(order):
         strides[axis] = step
@@ -123,18 +124,18 @@ def in_order(order: Sequence[int], shape: Sequence[int], itemsize: int) -> Strid
 
 
 def spread(x: StandIn) -> Strides:
-    """The strides, 0 along axes of one element."""
+    """The strides, with 0 along unit axes."""
     return tuple([0 if n == 1 else s for n, s in zip(x.shape, x.strides)])
 
 
 def laid_out(order: str, operands: Sequence[StandIn], params: dict[str, Any], aval: Aval) -> Strides | None:
-    """The strides that a new array of this aval has if an op of this `order` makes it; None for row-major order."""
+    """The strides of a new array of this aval, made by an op of this `order`; None for row-major order."""
     ndim = len(aval.shape)
     if order == "picked":
         axes = _picked(operands[0], params["axes"], ndim)
     elif order == "K":
-        given = [y for x in operands if (y := _along(x, params, ndim)) is not None]
-        axes = order_of(given, ndim) if given else list(range(ndim))
+        args = [y for x in operands if (y := _along(x, params, ndim)) is not None]
+        axes = order_of(args, ndim) if args else list(range(ndim))
     elif order == "joined":
         axes = _joined_order([_among(x, params["axis"], ndim) for x in operands], ndim)
     elif order == "F" or (order == "A" and operands[0].flags.fnc):
@@ -145,7 +146,7 @@ def laid_out(order: str, operands: Sequence[StandIn], params: dict[str, Any], av
 
 
 def _along(x: StandIn, params: dict[str, Any], ndim: int) -> Strides | None:
-    """The strides of an operand along the axes of the result, without those it is reduced over."""
+    """The strides of an operand along the result axes, without reduced axes."""
     strides = spread(x)
     if x.ndim == ndim:
         return strides
@@ -153,13 +154,13 @@ def _along(x: StandIn, params: dict[str, Any], ndim: int) -> Strides | None:
 
 
 def _among(x: StandIn, axis: int, ndim: int) -> tuple[int | None, ...]:
-    """The strides of an operand along the axes of the result, None for axes of one element; `axis` may be new."""
+    """The strides of an operand along the result axes, None for unit axes; `axis` may be new."""
     strides = tuple([None if n == 1 else abs(s) for n, s in zip(x.shape, x.strides)])
     return strides if x.ndim == ndim else (*strides[:axis], None, *strides[axis:])
 
 
 def _joined_order(strides: Sequence[tuple[int | None, ...]], ndim: int) -> list[int]:
-    """The axes from the outermost to the innermost: `PyArray_CreateMultiSortedStridePerm`."""
+    """The axes of a concatenation in memory order: `PyArray_CreateMultiSortedStridePerm`."""
     order: list[int] = []
     for axis in range(ndim):
         place = len(order)
@@ -182,32 +183,32 @@ def _picked(x: StandIn, axes: Sequence[int], ndim: int) -> list[int]:
 
 
 def arranged(order: Any, shape: tuple[int, ...], dtype: np.dtype[Any], *like: StandIn) -> Strides | None:
-    """The strides of a new array in this order, "C", "F" or that of `like` ("K", "A"), or with these axes from the
+    """The strides of a new array in this order, "C", "F" or the order of `like` ("K", "A"), or with these axes from the
     outermost to the innermost; None for row-major order."""
     if isinstance(order, tuple):
         return None if list(order) == sorted(order) else in_order(order, shape, dtype.itemsize)
     if order == "C":
         return None
     # Of an array that nobody reads or writes, NumPy sets aside the addresses only.
-    made = np.empty(shape, dtype, order) if order == "F" else np.empty_like(like[0], dtype, order, shape=shape)
-    return None if made.flags.c_contiguous else made.strides
+    result = np.empty(shape, dtype, order) if order == "F" else np.empty_like(like[0], dtype, order, shape=shape)
+    return None if result.flags.c_contiguous else result.strides
 
 
 def axes_in_memory(x: StandIn) -> list[int]:
-    """The axes in the order in which `np.ravel(x, "K")` reads them, from the outermost to the innermost."""
+    """The axes in the order of `np.ravel(x, "K")`, from the outermost to the innermost."""
     axes = sorted(range(x.ndim), key=lambda k: (-abs(x.strides[k]), k))
     return axes if x.transpose(axes).flags.c_contiguous else order_of([spread(x)], x.ndim)
 
 
 def has_order(x: StandIn, order: str) -> bool:
-    """Whether the elements have this order in memory: "C", "F", or "A", which is one of the two."""
+    """Whether the elements have this memory order: "C", "F", or "A" for either."""
     if order == "F":
         return x.flags.f_contiguous
     return x.flags.c_contiguous or (order == "A" and x.flags.f_contiguous)
 
 
 def relaid(x: np.ndarray[Any, Any], strides: Strides | None) -> np.ndarray[Any, Any]:
-    """The array, or a copy of it in memory of its own if it does not lie there with these strides."""
+    """The array, or a copy of it with these strides if it has others."""
     if x.flags.owndata and (x.flags.c_contiguous if strides is None else x.strides == strides):
         return x
     if strides is None:
@@ -217,7 +218,7 @@ def relaid(x: np.ndarray[Any, Any], strides: Strides | None) -> np.ndarray[Any, 
 
 
 def with_strides_of(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A copy in memory of its own that lies there with the same strides."""
+    """A copy in its own memory with the same strides."""
     copied = x.copy("K")
     if copied.strides == x.strides:
         return copied

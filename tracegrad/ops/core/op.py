@@ -1,4 +1,4 @@
-"""The op table: what an op is, how one is declared, and how one is applied.
+"""Define the op table: the record of an op, its declaration, and its application.
 
 An op is defined once, in one section of one module of this package. It has
 
@@ -6,20 +6,20 @@ An op is defined once, in one section of one module of this package. It has
 - `aval`, its shape and dtype rule, which is also the verifier's rule;
 - `vjp` rules, one per operand, written in ops: `rule(ct, ans, *operands, **params)` is the cotangent of the operand; or
   one for all of them (`def_vjp_all`);
-- what it does to tangents, for forward mode: `linear_in`, `separately_linear` or a rule (`def_jvp`); where nothing is
-  said, the vjp rules are transposed;
-- `batch`, what it is for a batch of operands, where it is not enough that it works along leading axes (`def_batch`);
+- its forward-mode rule: `linear_in`, `separately_linear` or a rule (`def_jvp`); by default the vjp rules are
+  transposed;
+- `batch`, its rule for a batch of operands, if working along leading axes is not enough (`def_batch`);
 - `samples`, operands to test it on;
-- `form`, what it is structurally (`tracegrad.ops.core.forms`): an op on elements, a move of data, a reduction, ... Of
-  an op of the form `Call`, which is any, compiled code calls `impl`.
+- `form`, its structural kind (`tracegrad.ops.core.forms`): elementwise, data movement, reduction, ... For the general
+  form `Call`, compiled code calls `impl`.
 
-And what else others have to know of it is said where it is defined, as a trait of `Op`.
+Other properties are declared with the op, as traits of `Op`.
 
-An op may have several results: then `impl` and `aval` give tuples (of avals: `Several`), applying it gives a tuple, and
-its rules get tuples for `ct` (None where a cotangent is zero) and `ans`.
+An op may have several results: then `impl` and `aval` return tuples (of avals: `Several`), applying it returns a tuple,
+and its rules get tuples for `ct` (None where a cotangent is zero) and `ans`.
 
 Arrays are positional operands, everything static is a keyword parameter. `bind` is the one way to apply an op: the
-operands decide whether that computes (ndarray), computes and records on a tape (Tensor) or emits a node (Tracer).
+operands decide whether it computes (ndarray), computes and records on a tape (Tensor) or emits a node (Tracer).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def bind(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
 
 
 def _bound(op: Op, kinds: tuple[type, ...], operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """As `bind`, of operands of these kinds, for which there is no way yet."""
+    """As `bind`, for operand kinds that have no cached dispatch yet."""
     owner, level = None, Level.PLAIN
     for x in operands:  # as `lead` does
         if isinstance(x, Carrier) and x.level > level:
@@ -94,24 +94,23 @@ _CALL = Call()
 
 
 class Op:
-    """One row of the table.
+    """One row of the op table.
 
-    `variadic` ops take any number of operands, of which `operands` names the first, and their rules take the position
-    first. The traits:
+    `variadic` ops take any number of operands, and `operands` names the first ones; their rules take the position as
+    first argument. The traits:
 
-    - `on_complex`: what the rules are for complex numbers, `AS_WRITTEN`, `HOLOMORPHIC`, or nothing at all, and then the
-      op refuses them;
-    - `aliases`: where NumPy can, it gives the answer as a view of the first operand; `def_put` says what an update of
-      that view makes of the operand;
-    - `steps`: of one operand, its derivative is 0 wherever there is one;
-    - `bends`: of one operand, its derivative depends on that by steps alone;
-    - `pointwise`: each element of the answer depends on the operands' elements at the same index alone;
-    - `order`: how NumPy lays out the answer in memory (`tracegrad.ops.core.memory_order`), where the form does not say
-      it;
-    - `exact`: of floating numbers it computes what their dtype has, so that nothing has to be rounded;
-    - `typed`: the answer is no function of the values alone, but of the dtype, too;
-    - `direct`: `impl` without asking whether there is float16 among the operands;
-    - `commutative`: the operands may change places: the result has the same bits, but for the payload of a nan.
+    - `on_complex`: the validity of the rules for complex numbers, `AS_WRITTEN` or `HOLOMORPHIC`; if empty, the op
+      refuses complex operands;
+    - `aliases`: the result is a view of the first operand if NumPy makes a view; `def_put` defines how an update of
+      the view changes the operand;
+    - `steps`: of one operand, piecewise constant: its derivative is 0 wherever it exists;
+    - `bends`: of one operand, piecewise linear: its derivative depends on the operand by steps only;
+    - `pointwise`: each element of the result depends only on the operands' elements at the same index;
+    - `order`: NumPy's memory order of the result (`tracegrad.ops.core.memory_order`), unless the form gives it;
+    - `exact`: floating results are exact in the operand dtype, so nothing has to be rounded;
+    - `typed`: the result depends on the dtype too, and not only on the values;
+    - `direct`: `impl` without the check for float16 operands;
+    - `commutative`: exchanging the operands gives the same bits, except for the payload of a nan.
     """
 
     commutative = False
@@ -183,26 +182,27 @@ class Op:
         return rule
 
     def def_reads(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Where a `Move` reads each element: see `tracegrad.ops.core.index_maps`."""
+        """Define the index map of a `Move`: see `tracegrad.ops.core.index_maps`."""
         assert isinstance(self.form, Move)
         self.form = dataclasses.replace(self.form, reads=rule)
         return rule
 
     def def_put(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Of an op that `aliases`: `rule(base, new, **params)` is `base` with `new` in the place of the view of it.
+        """Define the view update of an op that `aliases`: `rule(base, new, **params)` is `base` with the view replaced
+        by `new`.
 
-        Of one with several results, `number=` says in the place of which.
+        For an op with several results, `number=` selects the replaced result.
         """
         self.put = rule
         return rule
 
     def def_decompose(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """The op in terms of simpler ops, which makes its form `Compose`."""
+        """Define the op in terms of simpler ops; its form becomes `Compose`."""
         self.form = Compose(rule)
         return rule
 
     def def_alone(self, index: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Of an op with several results: `rule(*operands, **params)` is the one at `index`, for where no other is
+        """Define a single result of an op with several: `rule(*operands, **params)` is result `index`, if no other is
         used."""
 
         def declare(rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -212,13 +212,13 @@ class Op:
         return declare
 
     def def_meant(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Of an op that calls another one: `rule(*avals, **params)` gives that, its parameters, and the avals of its
-        operands and its answer, which lie in the memory of these."""
+        """Define the op that this op calls: `rule(*avals, **params)` gives the op, its parameters, and the avals of its
+        operands and its result, which share memory with those of this op."""
         self.meant = rule
         return rule
 
     def def_into(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """`rule(out, *operands, **params)` writes the answer, which `impl` would give, into `out`."""
+        """Define an output variant: `rule(out, *operands, **params)` writes the result of `impl` into `out`."""
         self.into = rule
         return rule
 
@@ -230,13 +230,13 @@ class Op:
         return declare
 
     def def_vjp_all(self, rule: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
-        """One rule for all operands: `rule(wanted, ct, ans, *operands, **params)` gives the cotangents (None: zero) of
-        the operands at the positions `wanted`."""
+        """Define one VJP rule for all operands: `rule(wanted, ct, ans, *operands, **params)` gives the cotangents
+        (None: zero) of the operands at the positions `wanted`."""
         self._vjp_all = rule
         return rule
 
     def def_jvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """The rule of forward mode: `rule(tangents, ans, *operands, **params)` is the tangent of the answer.
+        """Define the forward-mode rule: `rule(tangents, ans, *operands, **params)` is the tangent of the result.
 
         `tangents` has None for zero, but at least one tangent. Of an op with several results the rule gives a tuple.
         """
@@ -244,7 +244,7 @@ class Op:
         return rule
 
     def linear_in(self, *names: str) -> None:
-        """Say that the op is linear in these operands together, so that it is itself what becomes of their tangents."""
+        """Declare the op linear in these operands together: its tangent is the op applied to their tangents."""
         places = self._places(names)
 
         def rule(tangents: Sequence[Any], ans: Any, *operands: Any, **params: Any) -> Any:
@@ -256,7 +256,7 @@ class Op:
         self._jvp = self._for_tangents_of(places, rule)
 
     def separately_linear(self, *names: str) -> None:
-        """Say that the op is linear in each of these operands, the others held: a product."""
+        """Declare the op linear in each of these operands with the others fixed, as a product."""
         places = self._places(names)
 
         def rule(tangents: Sequence[Any], ans: Any, *operands: Any, **params: Any) -> Any:
@@ -270,7 +270,7 @@ class Op:
         return tuple([self.operands.index(name) for name in names])
 
     def _for_tangents_of(self, places: tuple[int, ...], rule: Callable[..., Any]) -> Callable[..., Any]:
-        """`rule` where the operands at `places` are the only ones with tangents, else the transpose of the vjp."""
+        """`rule` if only the operands at `places` have tangents, else the transpose of the VJP."""
         if self.variadic or len(places) == len(self.operands):
             return rule
 
@@ -282,7 +282,7 @@ class Op:
         return either
 
     def def_batch(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """The op for a batch: `rule(size, batched, *operands, **params)`, as `batch` has it.
+        """Define the batching rule: `rule(size, batched, *operands, **params)`, as for `batch`.
 
         Without a rule an op works along leading axes: it is applied to operands that all have the axis of the batch,
         with its parameters `axis` and `axes`, which count the axes of the operands, one higher.
@@ -310,7 +310,7 @@ class Op:
     def pull_all(
         self, wanted: Sequence[int], ct: Any, ans: Any, operands: tuple[Any, ...], params: dict[str, Any]
     ) -> Sequence[Any]:
-        """The cotangents (None: zero) of the operands at the positions `wanted`, given that of the answer."""
+        """The cotangents (None: zero) of the operands at the positions `wanted`, given the cotangent of the result."""
         if type(ct) is tuple and _all_zero(ct):
             return [None for _ in wanted]
         if self._vjp_all is not None:
@@ -318,7 +318,7 @@ class Op:
         return [self.pull(i, ct, ans, operands, params) for i in wanted]
 
     def pull(self, i: int, ct: Any, ans: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        """The cotangent of operand `i`, given the cotangent of the answer."""
+        """The cotangent of operand `i`, given the cotangent of the result."""
         if self._vjp_all is not None:
             return self._vjp_all([i], ct, ans, *operands, **params)[0]
         if type(ct) is not tuple and self.on_complex is not AS_WRITTEN and ct.dtype.kind == "c":
@@ -328,15 +328,15 @@ class Op:
         return self._vjp[i](ct, ans, *operands, **params)
 
     def _pull_of_complex(self, i: int, ct: Any, ans: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        """`pull` for a holomorphic op: the cotangent times the conjugate of the derivative, which is that at the
-        conjugate operands, because a rule has real coefficients."""
+        """`pull` for a holomorphic op: the cotangent times the conjugate of the derivative, which is the derivative at
+        the conjugate operands, because a rule has real coefficients."""
         if self.on_complex is not HOLOMORPHIC:
             raise UnsupportedError(located(f"the derivative of {self.name} of complex numbers is not known"))
         return self._vjp[i](ct, _conjugate(ans, ct), *[_conjugate(x, ct) for x in operands], **params)
 
     def push(self, tangents: Sequence[Any], ans: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        """The tangent of the answer (None for zero; of an op with several results a tuple of such), given those of the
-        operands: None for zero, and for operands that the op is not differentiable in."""
+        """The tangent of the result (None for zero; a tuple for an op with several results), given the operand
+        tangents: None for zero, and for operands without derivatives."""
         if all(t is None for t in tangents):
             return (None,) * len(ans) if type(ans) is tuple else None
         if self._jvp is not None:
@@ -344,11 +344,11 @@ class Op:
         return transposed(self, tangents, ans, operands, params)
 
     def batch(self, size: int, batched: Sequence[bool], operands: Sequence[Any], params: dict[str, Any]) -> Any:
-        """The results for a batch of `size`, along axis 0; the operands that are `batched` have it there too, the
-        others are the same for all. At least one is."""
+        """The results for a batch of `size`, along axis 0. The `batched` operands, at least one, have the batch along
+        axis 0 too; the others are shared by all examples."""
         if self._batch is not None:
             return self._batch(size, tuple(batched), *operands, **params)
-        given = [
+        args = [
             x if many or type(x) in LITERALS else TABLE["broadcast_to"](x, shape=(size, *x.shape))
             for x, many in zip(operands, batched)
         ]
@@ -357,14 +357,14 @@ class Op:
             shifted["axis"] = params["axis"] + 1
         if "axes" in params:
             shifted["axes"] = tuple([a + 1 for a in params["axes"]])
-        return bind(self, tuple(given), shifted)
+        return bind(self, tuple(args), shifted)
 
     def sample_cases(self) -> Iterator[Sample]:
         yield from self.samples() if self.samples else ()
 
 
 def _conjugate(x: Any, like: Any) -> Any:
-    """The complex conjugate of an operand, or of what stands for one that was not saved, in the dtype of `like`.
+    """The complex conjugate of an operand, or of the placeholder of one that was not saved, in the dtype of `like`.
 
     Of a real one, too: the logarithm of the negative base of a complex power is complex.
     """
@@ -384,7 +384,7 @@ def _all_zero(cts: tuple[Any, ...]) -> bool:
 
 
 def _moved(x: Any, t: Any) -> Any:
-    """The tangent of an operand in which an op is linear; an index stays as it is."""
+    """The tangent of an operand in which an op is linear; an index is unchanged."""
     if t is not None:
         return t
     if type(x) in LITERALS:
@@ -393,7 +393,7 @@ def _moved(x: Any, t: Any) -> Any:
 
 
 class Term(Abstract):
-    """Stands for a cotangent while a derivative rule writes down what it does to it."""
+    """Symbolic cotangent that records the operations of a derivative rule."""
 
     __slots__ = ("tape",)
     level = Level.TERM
@@ -411,32 +411,32 @@ class Term(Abstract):
 
 
 def transposed(op: Op, tangents: Sequence[Any], ans: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """`push` by the vjp rules alone: what they do to cotangents is linear, and its transpose is what tangents become.
+    """`push` derived from the VJP rules: a rule is linear in the cotangent, and its transpose maps tangents.
 
-    The rules are applied to terms, and what these wrote down is swept backwards from the tangents. Everything is done
-    in ops, so it holds for ndarrays, Tensors and values of a graph, and can be differentiated again.
+    The rules are applied to terms, which record their operations; the recording is swept backwards from the tangents.
+    All operations are ops, so this works for ndarrays, Tensors and values of a graph, and can be differentiated again.
     """
     tape: list[Any] = []
     several = type(ans) is tuple
     terms = [Term(aval_of(y), tape) if y.dtype.kind in "fc" else None for y in (ans if several else (ans,))]
     wanted = [i for i, t in enumerate(tangents) if t is not None]
     pulled = op.pull_all(wanted, tuple(terms) if several else terms[0], ans, operands, params)
-    found: dict[Any, Any] = {}
+    table: dict[Any, Any] = {}
 
     def arrive(term: Any, t: Any) -> None:
         if isinstance(t, Term):
             raise TypeError(f"the vjp rule of {op.name} is not linear in the cotangent: give it a rule by def_jvp")
         if isinstance(term, Term) and t is not None:
-            found[term] = TABLE["accumulate"](found[term], t) if term in found else t
+            table[term] = TABLE["accumulate"](table[term], t) if term in table else t
 
     for i, ct in zip(wanted, pulled):
         arrive(ct, tangents[i])
-    for answer, step, args, given in reversed(tape):
-        if answer in found:
+    for answer, step, args, inputs in reversed(tape):
+        if answer in table:
             for i, x in enumerate(args):
                 if isinstance(x, Term):
-                    arrive(x, step.pull(i, found[answer], answer, args, given))
-    return tuple(map(found.get, terms)) if several else found.get(terms[0])
+                    arrive(x, step.pull(i, table[answer], answer, args, inputs))
+    return tuple(map(table.get, terms)) if several else table.get(terms[0])
 
 
 def primitive(
@@ -465,7 +465,7 @@ def primitive(
 
 
 def refusing_complex(name: str, impl: Callable[..., Any]) -> Callable[..., Any]:
-    """`impl` of the op `name`, for real operands alone."""
+    """Wrap `impl` of the op `name` to refuse complex operands."""
 
     @functools.wraps(impl)
     def call(*operands: Any, **params: Any) -> Any:
@@ -488,10 +488,10 @@ def normalize_axes(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
     """The axes named by NumPy's `axis=None | int | tuple`, counted from the front, in order, each once."""
     if axis is None:
         return tuple(range(ndim))
-    given = (axis,) if not isinstance(axis, tuple | list) else tuple(axis)
-    if not all(hasattr(a, "__index__") for a in given):
+    operands = (axis,) if not isinstance(axis, tuple | list) else tuple(axis)
+    if not all(hasattr(a, "__index__") for a in operands):
         raise TypeError(located(f"{name}: an axis is an integer, got axis={axis!r}"))
-    axes = tuple(normalize_axis(name, a.__index__(), ndim) for a in given)
+    axes = tuple(normalize_axis(name, a.__index__(), ndim) for a in operands)
     if len(set(axes)) != len(axes):
-        raise ShapeError(f"{name}: an axis is given twice in {given}")
+        raise ShapeError(f"{name}: an axis is given twice in {operands}")
     return tuple(sorted(axes))

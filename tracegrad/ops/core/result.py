@@ -1,8 +1,8 @@
-"""Results: how one of several results of an op is a value.
+"""Select one result of an op with several results (the op `result`).
 
-An op with several results computes a tuple, and so does applying it: to arrays, a tuple of arrays. In a graph, a node
-for such an op stands for all of them, and each result that is used is a node of the op `result`. The text of a graph
-shows both as one line, so `result` is not in the table.
+Applying an op with several results to arrays returns a tuple of arrays. In a graph one node represents all results, and
+each used result is a node of the op `result`. The text of a graph shows both as one line, so `result` is not in the
+table.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _(x: Several, *, index: int) -> Aval:
 
 
 def op_named(name: str) -> Op | None:
-    """The op of this name, or None; the modules of `tracegrad.ops.lazy` are imported for it."""
+    """The op of this name, or None; imports the modules of `tracegrad.ops.lazy` if necessary."""
     if name not in TABLE:
         importlib.import_module("tracegrad.ops.lazy")
     return TABLE.get(name)

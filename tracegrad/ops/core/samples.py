@@ -1,4 +1,4 @@
-"""Sample operands for the table-driven tests: small, reproducible, of every shape that matters."""
+"""Sample operands for the table-driven tests: small, reproducible, of every relevant shape."""
 
 from __future__ import annotations
 

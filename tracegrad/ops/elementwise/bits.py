@@ -1,5 +1,4 @@
-"""Ops on the bits of integers, and truths packed in bytes. On booleans the functions of bits are logic, which has ops
-of its own."""
+"""Bitwise ops on integers, and packed booleans; for booleans the bitwise functions are logical ops."""
 
 from __future__ import annotations
 
@@ -44,14 +43,13 @@ def _order(big: bool) -> Any:
 
 @primitive()
 def pack_bits(x: Any, *, big: bool) -> Any:
-    """Eight truths of the last axis in each byte, in the order of its bits, the highest first if `big`; zeros follow
-    the last."""
+    """Eight booleans of the last axis in each byte, most significant bit first if `big`; padded with zeros."""
     return np.packbits(x, axis=-1, bitorder=_order(big))
 
 
 @primitive()
 def unpack_bits(x: Any, *, big: bool) -> Any:
-    """The bits of the bytes of the last axis, each as a byte, the highest of each byte first if `big`."""
+    """The bits of the bytes of the last axis, each as a byte, most significant bit first if `big`."""
     return np.unpackbits(x, axis=-1, bitorder=_order(big))
 
 

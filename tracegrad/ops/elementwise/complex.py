@@ -1,10 +1,11 @@
-"""Complex numbers: their parts and what is made of them, and what every other op makes of them.
+"""Complex ops: parts and conjugates of complex numbers, and the complex rules of all other ops.
 
-A cotangent follows PyTorch's convention: that of a real function L with respect to z = x + iy is dL/dx + i dL/dy, so
-that a step against it goes downhill. A holomorphic function multiplies it by the conjugate of the derivative; conj, abs
-and the like, which have no derivative, have rules of their own. A real operand gets the real part.
+A cotangent follows PyTorch's convention: the cotangent of a real function L with respect to z = x + iy is
+dL/dx + i dL/dy, so that a step against it decreases L. A holomorphic function multiplies it by the conjugate of the
+derivative. Functions that are not holomorphic, such as conj and abs, have rules of their own. A real operand gets the
+real part.
 
-Complex numbers are computed with at once and recorded on the eager tape; graphs have none.
+Complex numbers are computed eagerly and recorded on the eager tape; compiled graphs contain none.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ __all__ = [
 
 
 def complex_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype of complex numbers whose parts have the floating `dtype`."""
+    """The complex dtype with parts of the floating `dtype`."""
     return np.result_type(dtype, np.complex64)
 
 
 def real_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype of the parts of numbers of a complex `dtype`."""
+    """The dtype of the parts of a complex `dtype`."""
     return np.finfo(dtype).dtype
 
 
 def lies(x: Aval) -> Aval:
-    """What lies in the memory of `x`: of complex numbers the parts, along a new last axis; else `x` itself."""
+    """The memory representation of `x`: the parts of complex numbers along a new last axis; else `x` itself."""
     return Aval((*x.shape, 2), real_of(x.dtype)) if x.dtype.kind == "c" else x
 
 
@@ -124,7 +125,7 @@ def _direction_loop(dtype: Any) -> Any:
 
 
 def _across(t: Any, ans: Any, x: Any) -> Any:
-    """The part of `t` across the direction `ans`, over the magnitude; 0 where there is no direction."""
+    """The component of `t` orthogonal to the direction `ans`, divided by the magnitude; 0 without a direction."""
     size = absolute(x)
     none = equal(size, 0)
     across = subtract(t, multiply(real(multiply(t, conj(ans))), ans))
@@ -138,8 +139,8 @@ sgn = elementwise("sgn(x)", np.sign, None, _across, loop=_direction_loop, domain
 def _turned(t: Any, ans: Any, x: Any) -> Any:
     squared = add(multiply(real(x), real(x)), multiply(imag(x), imag(x)))
     none = equal(squared, 0)
-    slope = where(none, 0.0, divide(multiply(x, 1j), where(none, 1.0, squared)))
-    return multiply(t, slope)
+    derivative = where(none, 0.0, divide(multiply(x, 1j), where(none, 1.0, squared)))
+    return multiply(t, derivative)
 
 
 angle = elementwise("angle(x)", np.angle, None, _turned, loop=_part_loop, domain=None, on_complex=AS_WRITTEN,
@@ -189,13 +190,13 @@ view_as_real.linear_in("x")
 
 @primitive(Compose(_as_whole, fails=False), on_complex=AS_WRITTEN, aliases=True)
 def view_as_complex(x: Any) -> Any:
-    """The complex numbers whose parts lie along the last axis of `x`, in its memory if that is possible."""
+    """The complex numbers whose parts are along the last axis of `x`, in its memory if that is possible."""
     view = _side_by_side(x)
     return _side_by_side(np.ascontiguousarray(x)) if view is None else view
 
 
 def _side_by_side(x: Any) -> Any:
-    """The view of parts that lie side by side in memory; None for others."""
+    """The complex view of parts that are adjacent in memory; None for others."""
     return x.view(complex_of(x.dtype))[..., 0] if x.strides[-1] == x.itemsize or not x.size else None
 
 

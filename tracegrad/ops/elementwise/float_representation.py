@@ -1,7 +1,7 @@
-"""Ops on how numbers are written down: neighbours, powers of two, bits that are counted, common divisors.
+"""Ops on floating-point representation and integers: neighbours, powers of two, bit counts, common divisors.
 
-Compiled code calls NumPy for divisors and powers. A number that is scaled by `ldexp` has a derivative, and one beside
-another has that of the other.
+Compiled code calls NumPy for divisors and powers. `ldexp` has a derivative in the scaled number, and `nextafter` has
+the derivative of its first operand.
 """
 
 from __future__ import annotations

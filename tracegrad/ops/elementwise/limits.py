@@ -1,7 +1,7 @@
-"""Values that are differentiated by rules of their own, where the ops that compute them forget what their slope is.
+"""Attach derivative rules to values whose ops would lose a limit.
 
-A value that `where` takes from a constant at one point has the slope 0 there, whatever its limit is. `with_slopes` is
-the value itself to compiled code; its derivative comes from a rule, and nothing of that is computed unasked.
+A value that `where` takes from a constant at one point has the derivative 0 there, whatever its limit is. To compiled
+code `with_slopes` is the value itself; its derivative comes from a rule, and is only computed if it is used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RULES: dict[str, tuple[Callable[..., Any], ...]] = {}
 
 
 def limited(value: Any, *operands: Any, rule: str) -> Any:
-    """`value` with the slopes of `rule`, if it may be asked for them."""
+    """`value` with the derivatives of `rule`, if `value` may be differentiated."""
     if any(map(is_literal, operands)) or not isinstance(value, Carrier):
         return value
     like: Any = value
@@ -35,14 +35,14 @@ def limited(value: Any, *operands: Any, rule: str) -> Any:
 
 
 def _conformed(x: Any, like: Any) -> Any:
-    """An operand in the shape and dtype of the value: what a tape has saved is neither broadcast nor promoted."""
+    """An operand broadcast and cast to the value: operands saved by a tape are neither broadcast nor promoted."""
     x = x if x.dtype == like.dtype else cast(x, dtype=like.dtype.name)
     return x if x.shape == like.shape else broadcast_to(x, shape=like.shape)
 
 
 @primitive(Identity(partial=True))
 def with_slopes(value: Any, *operands: Any, rule: str) -> Any:
-    """`value`, which is a function of the operands whose slopes are those of `rule`."""
+    """`value`, as a function of the operands with the derivatives of `rule`."""
     return np.array(value)
 
 

@@ -1,4 +1,4 @@
-"""Numbers taken apart: ops on each element of arrays, with two results."""
+"""Split numbers into parts: elementwise ops with two results (`modf`, `frexp`, `divmod`)."""
 
 from __future__ import annotations
 
@@ -85,8 +85,7 @@ exponent = op("exponent(x)", lambda x: np.frexp(x)[1], "exponent(x)", doc="the s
 
 @primitive(order="K")
 def frexp(x: Any) -> tuple[Any, Any]:
-    """The mantissa, from 0.5 to 1 in magnitude or 0, and the exponent of 2, an int32; both of inf and nan are as
-    NumPy has them."""
+    """The mantissa, from 0.5 to 1 in magnitude or 0, and the exponent of 2, an int32; inf and nan as in NumPy."""
     return np.frexp(x)
 
 
@@ -111,15 +110,14 @@ frexp.def_samples(_samples)
 # -- divmod ----------------------------------------------------------------------------------------------
 @primitive(order="K")
 def divmod(x: Any, y: Any) -> tuple[Any, Any]:
-    """floor(x / y), whose derivative is 0, and what remains, with the sign of `y`; operands are those of
-    `floor_divide`."""
+    """floor(x / y), whose derivative is 0, and the remainder, with the sign of `y`; operands as for `floor_divide`."""
     return np.divmod(x, y)
 
 
 @divmod.def_aval
 def _(x: Aval, y: Aval) -> Several:
-    found = floor_divide.aval(x, y)
-    return Several((found, found))
+    result = floor_divide.aval(x, y)
+    return Several((result, result))
 
 
 @divmod.def_vjp_all

@@ -1,4 +1,4 @@
-"""What the slopes of `power` have for slopes: their limits where the base is 0 or infinite."""
+"""Second derivatives of `power`: limits where the base is 0 or infinite."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tracegrad.ops.elementwise.table import (
 __all__: list[str] = []
 
 
-def _mixed(slope: Any, x: Any, y: Any) -> Any:
-    """The slope of x**y in both, x**(y - 1) * (1 + y * log(x)).
+def _mixed(derivative: Any, x: Any, y: Any) -> Any:
+    """The mixed derivative of x**y in both operands, x**(y - 1) * (1 + y * log(x)).
 
     Of y * x**(y - 1) it is forgotten where 0**0 jumps to 0, and of x**y * log(x) where both are infinite or 0.
     """
@@ -34,12 +34,12 @@ def _mixed(slope: Any, x: Any, y: Any) -> Any:
     return where(equal(factor, 0), 0.0, multiply(factor, add(grown, 1)))
 
 
-def _twice_in_base(slope: Any, x: Any, y: Any) -> Any:
+def _twice_in_base(derivative: Any, x: Any, y: Any) -> Any:
     return multiply(y, power_in_base(x, subtract(exponent(x, y), 1)))
 
 
-def _twice_in_exponent(slope: Any, x: Any, y: Any) -> Any:
-    return power_in_exponent(slope, x)
+def _twice_in_exponent(derivative: Any, x: Any, y: Any) -> Any:
+    return power_in_exponent(derivative, x)
 
 
 RULES["power_in_base"] = _twice_in_base, _mixed

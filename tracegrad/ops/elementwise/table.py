@@ -1,7 +1,7 @@
-"""Elementwise ops, one statement each; `tracegrad.ops.core.elementwise_op` says how to read one.
+"""Elementwise ops, one statement each; `tracegrad.ops.core.elementwise_op` documents the format.
 
-In a rule, `t` is the cotangent (or tangent), `ans` the answer; rules are linear in `t` and written in ops. Where an
-operand is masked out the rule uses `where`, never a product with 0, because 0 * inf is nan.
+In a rule, `t` is the cotangent (or tangent), `ans` the result; rules are linear in `t` and written in ops. To mask an
+operand out, a rule uses `where`, never a product with 0, because 0 * inf is nan.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tracegrad.ops.core.op import AS_WRITTEN, HOLOMORPHIC, TABLE, Level
 from tracegrad.ops.core.samples import integers, uniform
 from tracegrad.ops.elementwise.limits import limited
 from tracegrad.ops.numerics import accurate as precise
-from tracegrad.ops.numerics import accurate_derivatives as precise_slopes
+from tracegrad.ops.numerics import accurate_derivatives as precise_derivatives
 from tracegrad.ops.shape.linear import stop_gradient, zeros_like
 
 BOOL = np.dtype(bool)
@@ -59,7 +59,7 @@ def _keep(t: Any, ans: Any, *operands: Any) -> Any:
 
 
 def _scipy(name: str) -> Any:
-    """A SciPy special function, imported when it is first called: the import is slow."""
+    """A SciPy special function, imported on the first call, because the import is slow."""
 
     def call(*args: Any) -> Any:
         import scipy.special
@@ -70,7 +70,7 @@ def _scipy(name: str) -> Any:
 
 
 def exponent(x: Any, y: Any) -> Any:
-    """`y`, with 1 for 0 where x is 0 or nan: the slope of x**0, which is 1 there too, is 0, not 0 * x**-1."""
+    """`y`, with 1 for 0 where x is 0 or nan: the derivative of x**0 in x is 0 there, not 0 * x**-1."""
     if is_literal(y):
         return y or 1
     return where(logical_and(logical_or(equal(x, 0), not_equal(x, x)), equal(y, 0)), 1, y)
@@ -88,19 +88,19 @@ def power_in_base(x: Any, y: Any) -> Any:
 
 
 def power_in_exponent(ans: Any, x: Any) -> Any:
-    """ans * log(x), and 0 where the power `ans` is 0, or x is and the power is not infinite: 0**0 is 1 all around."""
+    """ans * log(x), and 0 where the power `ans` is 0, or x is 0 and the power finite: 0**0 is 1 nearby."""
     plain = logical_and(equal(x, 0), isfinite(ans))
     return where(equal(ans, 0), 0.0, multiply(ans, log(where(plain, 1.0, x))))
 
 
-def slope_of_power(slope: Any, x: Any, y: Any, operand: str) -> Any:
-    """The slope of x**y in the base or the exponent, with its own; of Tensors, that in the exponent is the answer's."""
-    of_answer = operand == "exponent" and getattr(slope, "level", None) in (Level.TENSOR, Level.TRACED_TENSOR)
-    return slope if of_answer else limited(slope, x, y, rule=f"power_in_{operand}")
+def derivative_of_power(derivative: Any, x: Any, y: Any, operand: str) -> Any:
+    """The derivative of x**y in the base or the exponent, with its own derivatives; of `ans` for Tensors."""
+    of_answer = operand == "exponent" and getattr(derivative, "level", None) in (Level.TENSOR, Level.TRACED_TENSOR)
+    return derivative if of_answer else limited(derivative, x, y, rule=f"power_in_{operand}")
 
 
 def _died_away(x: Any, y: Any) -> Any:
-    """x * y, where an infinite x does not count if y is 0: of an exponential."""
+    """x * y, for an exponential y: an infinite x does not count if y is 0."""
     return where(equal(y, 0), 0.0, multiply(x, y))
 
 
@@ -139,14 +139,14 @@ def _power(x: Any, y: Any) -> Any:
 
 
 power = op("power(x, y)", _power, "power(x, y)",
-           lambda t, ans, x, y: multiply(t, slope_of_power(power_in_base(x, y), x, y, "base")),
-           lambda t, ans, x, y: multiply(t, slope_of_power(power_in_exponent(ans, x), x, y, "exponent")),
+           lambda t, ans, x, y: multiply(t, derivative_of_power(power_in_base(x, y), x, y, "base")),
+           lambda t, ans, x, y: multiply(t, derivative_of_power(power_in_exponent(ans, x), x, y, "exponent")),
            domain=(0.5, 3), loop=np.power, on_complex=HOLOMORPHIC,
            doc="x to the power y; integer powers of negative numbers are real, a literal 0.5 is sqrt")  # fmt: skip
 
 
 def power_of_half(x: Any) -> Any:
-    """`x` to the power 0.5 as C has it: of -0.0 and -inf that is 0.0 and inf, where sqrt is -0.0 and nan."""
+    """`x` to the power 0.5 as in C: 0.0 and inf for -0.0 and -inf, where sqrt is -0.0 and nan."""
     return sqrt(add(where(equal(x, -math.inf), math.inf, x), 0.0))
 
 
@@ -203,7 +203,7 @@ xlogy = op("xlogy(x, y)", _scipy("xlogy"), "where(x == 0, where(y != y, y, 0), x
 
 
 def _part(x: Any, y: Any) -> Any:
-    """exp(x) / (exp(x) + exp(y)); what rounding takes from x - y (Knuth's sum in two words) counts if y is greater."""
+    """exp(x) / (exp(x) + exp(y)); the rounding error of x - y (Knuth's two-sum) is included if y is greater."""
     apart = where(logical_or(not_equal(x, y), isfinite(x)), subtract(x, y), 0.0)
     of_y = subtract(x, apart)
     lost = add(subtract(x, add(apart, of_y)), subtract(of_y, y))
@@ -223,18 +223,17 @@ cos = op("cos(x)", np.cos, "cos(x)", lambda t, ans, x: negative(multiply(t, sin(
          on_complex=HOLOMORPHIC, doc="cosine")  # fmt: skip
 tan = op("tan(x)", np.tan, "tan(x)", lambda t, ans, x: multiply(t, add(square(ans), 1)),
          domain=(-1, 1), on_complex=HOLOMORPHIC, doc="tangent")  # fmt: skip
-_TURN = "(x - 2 * rint(x * 0.5))"  # exact, from -1 to 1
-_SINPI = (
-    f"sin(3.141592653589793 * where(absolute({_TURN}) <= 0.5, {_TURN}, where({_TURN} < 0, -1 - {_TURN}, 1 - {_TURN})))"
-)
+_REDUCED = "(x - 2 * rint(x * 0.5))"  # exact, from -1 to 1
+_FOLDED = f"where({_REDUCED} < 0, -1 - {_REDUCED}, 1 - {_REDUCED})"
+_SINPI = f"sin(3.141592653589793 * where(absolute({_REDUCED}) <= 0.5, {_REDUCED}, {_FOLDED}))"
 sinpi = op("sinpi(x)", precise.sinpi, _SINPI,
            lambda t, ans, x: multiply(t, multiply(cospi(x), math.pi)), loop=float_loop, doc="sin(pi * x)")  # fmt: skip
-cospi = op("cospi(x)", precise.cospi, f"sin(3.141592653589793 * (0.5 - absolute({_TURN})))",
+cospi = op("cospi(x)", precise.cospi, f"sin(3.141592653589793 * (0.5 - absolute({_REDUCED})))",
            lambda t, ans, x: multiply(t, multiply(sinpi(x), -math.pi)), loop=float_loop, doc="cos(pi * x)")  # fmt: skip
 
 
 def _sinc_bend(x: Any) -> Any:
-    """The second derivative of sinc, near 0 by its Taylor series, which has the right derivatives there."""
+    """The second derivative of sinc, near 0 by its Taylor series, which has correct derivatives there."""
     near = less(absolute(x), 0.16)
     far = where(near, 1.0, x)
     squared = square(where(near, x, 0.0))
@@ -243,23 +242,23 @@ def _sinc_bend(x: Any) -> Any:
         series = add(
             multiply(squared, series), (-1) ** k * math.pi ** (2 * k) / (2 * k + 1) / math.factorial(2 * k - 2)
         )
-    slope = divide(sinc_slope(far), far)
-    return where(near, series, negative(add(multiply(sinc(far), math.pi**2), multiply(slope, 2))))
+    derivative = divide(sinc_slope(far), far)
+    return where(near, series, negative(add(multiply(sinc(far), math.pi**2), multiply(derivative, 2))))
 
 
-sinc_slope = op("sinc_slope(x)", precise_slopes.sinc_slope, "sinc_slope(x)",
+sinc_slope = op("sinc_slope(x)", precise_derivatives.sinc_slope, "sinc_slope(x)",
                 lambda t, ans, x: multiply(t, _sinc_bend(x)), loop=float_loop, doc="the slope of sinc")  # fmt: skip
 sinc = op("sinc(x)", precise.sinc, f"where(x == 0, 1, {_SINPI} / (x * 3.141592653589793))",
           lambda t, ans, x: multiply(t, sinc_slope(x)), loop=float_loop, doc="sin(pi * x) / (pi * x)")  # fmt: skip
 
 
 def _one_less_square(x: Any) -> Any:
-    """1 - x**2, precise near -1 and 1."""
+    """1 - x**2, accurate near -1 and 1."""
     return multiply(subtract(1, x), add(x, 1))
 
 
 def _cosine_of_arcsin(x: Any) -> Any:
-    """sqrt(1 - x**2); of complex numbers on the side of the branch cuts that the signs of zeros say."""
+    """sqrt(1 - x**2); for complex numbers on the side of the branch cuts given by the signs of zeros."""
     if x.dtype.kind != "c":
         return sqrt(_one_less_square(x))
     return multiply(sqrt(negative(subtract(x, 1))), sqrt(subtract(x, -1)))
@@ -290,7 +289,7 @@ def _unless_odd(odd: Any, x: Any) -> Any:
 
 
 def _over_square(x: Any, y: Any) -> Any:
-    """x / (x**2 + y**2) without the squares, which may overflow or vanish, and 0 at the origin and infinity."""
+    """x / (x**2 + y**2) without the squares, which may overflow or underflow, and 0 at the origin and infinity."""
     odd = logical_or(logical_and(equal(x, 0), equal(y, 0)), logical_or(_is_infinite(x), _is_infinite(y)))
     x, y = _unless_odd(odd, x), _unless_odd(odd, y)
     distance = hypot(x, y)
@@ -329,7 +328,7 @@ sech2 = op("sech2(x)", precise.sech2, "sech2(x)", lambda t, ans, x: multiply(mul
 
 
 def _root(x: Any, squared: Any) -> Any:
-    """The square root of x**2 + 1 or x**2 - 1, abs(x) where the 1 does not count and the square may overflow."""
+    """The square root of x**2 + 1 or x**2 - 1; abs(x) where the 1 is negligible and the square may overflow."""
     if x.dtype.kind == "c":
         return sqrt(squared)
     size = absolute(x)
@@ -377,7 +376,7 @@ flat = op("flat(x, y)", lambda x, y: np.array(x), "x", _keep, lambda t, ans, x, 
 
 
 def _share(t: Any, beaten: Any, mine: Any, other: Any) -> Any:
-    """None of `t` where mine is beaten, half where both are the answer, else all, which is so where either is nan."""
+    """The share of `t`: half for equal operands, 0 if `mine` is beaten, else all, as it is for a nan."""
     return where(equal(mine, other), multiply(t, 0.5), where(beaten, 0.0, t))
 
 
@@ -416,7 +415,7 @@ clamp = op("clamp(x, low, high)", lambda x, low, high: _clamped_high(_clamped_lo
 
 
 def _unless(beaten: Any, bound: Any, t: Any, other: Any) -> Any:
-    """`other` where `bound` is nan, or beats an operand, else `t`."""
+    """`other` if `bound` is nan, or determines the result instead of an operand, else `t`."""
     return where(beaten if is_literal(bound) else logical_or(beaten, isnan(bound)), other, t)
 
 
@@ -480,12 +479,12 @@ logical_not = op("logical_not(x)", np.logical_not, "logical_not(x)", loop=_logic
                  on_complex=AS_WRITTEN, doc="not x")  # fmt: skip
 
 
-def _truth_tables() -> Any:
+def _boolean_tables() -> Any:
     yield (np.array([True, True, False, False]), np.array([True, False, True, False])), {}
 
 
 for _op in (logical_and, logical_or, logical_xor):
-    _op.def_samples(_truth_tables)
+    _op.def_samples(_boolean_tables)
 logical_not.def_samples(lambda: [((np.array([True, False]),), {})])
 
 isnan = op("isnan(x)", np.isnan, "x != x", on_complex=AS_WRITTEN, doc="whether x is nan")

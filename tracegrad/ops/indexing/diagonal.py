@@ -1,4 +1,4 @@
-"""Diagonals of matrices, as views of them."""
+"""Read diagonals of matrices as views."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _length(shape: tuple[int, ...], offset: int, axes: tuple[int, int]) -> int:
 
 @primitive(Move(partial=True), aliases=True)
 def diagonal(x: Any, *, offset: int, axes: tuple[int, int]) -> Any:
-    """The elements with indices along the two `axes` that differ by `offset`, along a new last axis."""
+    """The elements whose indices along the two `axes` differ by `offset`, along a new last axis."""
     n = _length(x.shape, offset, axes)
     index = [builtins.slice(None)] * x.ndim
     for axis, start in zip(axes, (max(-offset, 0), max(offset, 0))):
@@ -49,7 +49,7 @@ diagonal.linear_in("x")
 
 
 def _inside(shape: tuple[int, ...], offset: int, axes: tuple[int, int]) -> Any:
-    """Where the diagonal lies in an array of `shape`."""
+    """The position of the diagonal in an array of `shape`."""
     rows, columns = (
         reshape(
             arange(start=start, step=1, length=shape[axis], dtype="int64"),
@@ -61,7 +61,7 @@ def _inside(shape: tuple[int, ...], offset: int, axes: tuple[int, int]) -> Any:
 
 
 def _spread(new: Any, shape: tuple[int, ...], offset: int, axes: tuple[int, int]) -> Any:
-    """An array of `shape` with the elements of the diagonal `new` along all of their rows."""
+    """An array of `shape` whose rows repeat the diagonal elements `new`."""
     (rows, columns), (*rest, n) = (shape[k] for k in axes), new.shape
     none, low = (0,) * len(rest), max(-offset, 0)
     zero: Any = {"f": 0.0, "b": False}.get(new.dtype.kind, 0)

@@ -1,9 +1,9 @@
-"""Windows of arrays at computed places: reading one, and an array with one replaced. Each is the other's transpose.
+"""Dynamic slices: read a window at a computed position, or replace it; each op is the other's transpose.
 
 A window begins at `starts`, one int64 number for each axis (an array without axes, or a literal), and takes every
-`step`-th element from there. Its shape is static, its place is not: a turn of a loop reads and writes rows, blocks or
-elements by its counter. A window lies in the array; that is up to the caller, and compiled code does not check it.
-`counted` makes a place of an index as users write it, which may be negative or out of range.
+`step`-th element. Its shape is static and its position is not, so an iteration reads and writes rows, blocks or
+elements by its counter. The caller ensures that a window lies inside the array; compiled code does not check it.
+`counted` converts a user's index, which may be negative or out of range, to a position.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _place(starts: Sequence[Any], sizes: Sequence[int], step: Sequence[int]) -> 
 # -- places --------------------------------------------------------------------------------------------
 @primitive(Checked())
 def counted(x: Any, *, length: int, axis: int) -> Any:
-    """The indices `x` of an axis of `length`, counted from the front: negative ones count from the end.
+    """The indices `x` of an axis of `length`, normalized to count from the front.
 
     `axis` is the number of the axis, for the error."""
     x = np.asarray(x)
@@ -87,7 +87,7 @@ def _() -> Any:
 # -- reading -------------------------------------------------------------------------------------------
 @primitive(Window())
 def dynamic_slice(*xs: Any, sizes: Shape, step: Shape) -> Any:
-    """The window of `xs[0]` with `sizes` elements, `step` apart, from the places `xs[1:]` on."""
+    """The window of `xs[0]` with `sizes` elements, `step` apart, from the positions `xs[1:]` on."""
     x, *starts = xs
     return np.array(x[(..., *_place(starts, sizes, step))], order="C")
 
@@ -130,14 +130,14 @@ def _(size: int, batched: Sequence[bool], *xs: Any, sizes: Shape, step: Shape) -
 
 
 def _along(shape: Shape, axis: int, step: int) -> Any:
-    """The index along `axis`, times `step`, everywhere in an array of `shape`."""
+    """An array of `shape` with the index along `axis` times `step`."""
     row = arange(start=0, step=step, length=shape[axis], dtype="int64")
     row = reshape(row, shape=tuple(n if k == axis else 1 for k, n in enumerate(shape)))
     return broadcast_to(row, shape=shape)
 
 
 def _of_batch(start: Any, batched: bool, shape: Shape) -> Any:
-    """A start, or one for each of the batch, everywhere in an array of `shape`."""
+    """A start, or one start per example, broadcast to `shape`."""
     if is_literal(start):
         return full(shape=shape, value=start, dtype="int64")
     own = reshape(start, shape=(shape[0] if batched else 1, *(1 for _ in shape[1:])))
@@ -157,7 +157,7 @@ def _() -> Any:
 # -- writing -------------------------------------------------------------------------------------------
 @primitive(Patch())
 def dynamic_update_slice(*xs: Any, step: Shape) -> Any:
-    """`xs[0]` with `xs[1]` in the place of its elements from the places `xs[2:]` on, `step` apart."""
+    """`xs[0]` with its elements from the positions `xs[2:]` on, `step` apart, replaced by `xs[1]`."""
     x, update, *starts = xs
     out = np.array(x, order="C")
     out[_place(starts, update.shape, step)] = update
@@ -206,8 +206,8 @@ def _(size: int, batched: Sequence[bool], *xs: Any, step: Shape) -> Any:
         places.append(place)
     if 0 in update.shape:
         return x
-    found = gather(update, *(where(inside, place, 0) for place in places), axes=tuple(range(len(shape))))
-    return where(inside, found, x)
+    result = gather(update, *(where(inside, place, 0) for place in places), axes=tuple(range(len(shape))))
+    return where(inside, result, x)
 
 
 @dynamic_update_slice.def_samples

@@ -1,6 +1,6 @@
-"""Indexing by integer arrays: gather and scatter-add, each the other's transpose, and scatters of greatest numbers.
+"""Index by integer arrays: gather and scatter-add, each the other's transpose, and scatter-max.
 
-Indices are arrays of one integer dtype and one shape, one per indexed axis; the result of a gather has the shape of
+Indices are arrays of one integer dtype and one shape, one per indexed axis. The result of a gather has the shape of
 the indices followed by the axes of `x` that are not indexed. Negative indices count from the end; an index out of
 range raises IndexError, compiled or not.
 """
@@ -30,7 +30,7 @@ def _indices_shape(name: str, x: Aval, indices: tuple[Aval, ...], axes: tuple[in
 
 
 def _place(shape: tuple[int, ...], indices: Any, axes: tuple[int, ...]) -> tuple[Any, ...]:
-    """The NumPy index that picks `indices` along `axes`, everything along the rest, index axes first."""
+    """The NumPy index that selects `indices` along `axes`, and everything along other axes, index axes first."""
     rest = [a for a in range(len(shape)) if a not in axes]
     depth = len(indices[0].shape)
     place: list[Any] = [None] * len(shape)
@@ -78,7 +78,7 @@ def _(size: int, batched: Any, *xs: Any, axes: tuple[int, ...]) -> Any:
 
 
 def _own(size: int, indices: Any) -> Any:
-    """Of each of the batched indices, its place in the batch."""
+    """The position in the batch of each batched index."""
     shape = (size, *(1 for _ in indices.shape[1:]))
     own = arange(start=0, step=1, length=size, dtype=name_of(indices.dtype))
     return broadcast_to(reshape(own, shape=shape), shape=indices.shape)
@@ -98,7 +98,7 @@ def scatter_add(*xs: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
     updates, *indices = xs
     out = np.zeros(shape, updates.dtype)
     if len(axes) == len(shape) > 1 and axes == tuple(range(len(shape))):
-        # NumPy adds at one index in a third of the time that it takes at several.
+        # NumPy's `add.at` is faster with one index than with several.
         with suppress(ValueError):  # of a negative index, or one out of range
             flat = np.ravel_multi_index(tuple(indices), shape)
             np.add.at(out.reshape(-1), flat.reshape(-1), updates.reshape(-1))
@@ -157,7 +157,7 @@ def _() -> Any:
 # -- scatter_max -----------------------------------------------------------------------------------
 @primitive(Scatter(combine="maximum"))
 def scatter_max(*xs: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
-    """Zeros of `shape`, or the greatest of the integers `xs[0]` at the indices `xs[1:]` along `axes` if it is more."""
+    """Zeros of `shape`, raised to the maximum of the integers `xs[0]` at the indices `xs[1:]` along `axes`."""
     updates, *indices = xs
     out = np.zeros(shape, updates.dtype)
     np.maximum.at(out, _place(shape, indices, axes), updates)

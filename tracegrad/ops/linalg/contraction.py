@@ -1,4 +1,4 @@
-"""Contractions: `matmul`, which BLAS computes, and what is made of it: dot, tensordot, einsum."""
+"""Contractions: `matmul`, computed by BLAS, and dot, tensordot and einsum in terms of it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _(size: int, batched: Any, x: Any, y: Any) -> Any:
 
 
 def _of_rows(size: int, x: Any, y: Any) -> Any:
-    """The products of `size` stacks of matrices with one stack, by the rows of all of them."""
+    """The products of `size` stacks of matrices with one stack, as one product of all their rows."""
     last = len(x.shape) - 2
     x = to_axis(x, 0, last - 1)
     *lead, _, rows, inner = x.shape
@@ -237,7 +237,7 @@ def tensordot(x: Any, y: Any, axes: Any = 2) -> Any:
 
 
 def dot(x: Any, y: Any) -> Any:
-    """`np.dot`: of scalars, vectors or matrices their product; else a sum over the last and the second-last axis."""
+    """`np.dot`: the product of scalars, vectors or matrices; else a sum over the last and the second-last axis."""
     if not x.shape or not y.shape:
         return multiply(x, y)
     if len(y.shape) <= 2:
@@ -294,7 +294,7 @@ def _axis_names(subscripts: str, term: str, rank: int) -> list[str]:
 
 
 def _without_ones(operands: Sequence[Any], names: list[list[str]]) -> tuple[Any, list[list[str]]]:
-    """The operands without axes of size one whose names have other sizes elsewhere: they are broadcast."""
+    """The operands without unit axes whose names have other sizes elsewhere, because they are broadcast."""
     longer = {n for x, term in zip(operands, names) for n, length in zip(term, x.shape) if length != 1}
     arrays, terms = [], []
     for x, term in zip(operands, names):

@@ -1,6 +1,6 @@
-"""The determinant and its derivatives, which are polynomials of the elements and are there for singular matrices too.
+"""Compute the determinant and its derivatives, which are polynomials and exist for singular matrices too.
 
-The first is the matrix of cofactors, and the second one that of the same along a matrix.
+The first derivative is the matrix of cofactors. The second is the derivative of the cofactors along a matrix.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def cofactors_along(x: Any, t: Any) -> Any:
 
 
 def _is_regular(x: Any) -> bool:
-    """Whether the formulas that divide by determinants keep half of the digits."""
+    """Whether the formulas that divide by determinants preserve half of the digits."""
     try:
         sizes = [np.linalg.norm(y, axis=(-2, -1)) for y in (x, np.linalg.inv(x))]
     except np.linalg.LinAlgError:
@@ -99,17 +99,17 @@ def _is_regular(x: Any) -> bool:
 
 
 def _products_of_others(s: Any) -> Any:
-    """For each two of these singular values, in descending order, the product of all others; 0 on the diagonal."""
+    """For each pair of these singular values, in descending order, the product of all others; 0 on the diagonal."""
     n = s.shape[-1]
     large, small = s[..., : max(n - 2, 0)], s[..., max(n - 2, 0) :]
     whole = np.prod(large, axis=-1)[..., None, None]
     divisors = np.concatenate([large, np.ones_like(small)], -1)
     divisors = divisors[..., :, None] * divisors[..., None, :]
-    found = np.where(divisors == 0, 0, whole / np.where(divisors == 0, 1, divisors))
+    result = np.where(divisors == 0, 0, whole / np.where(divisors == 0, 1, divisors))
     for k in range(max(n - 2, 0), n):
         inside = np.arange(n) == k
-        found = np.where(inside[:, None] | inside, found, found * s[..., k, None, None])
-    return np.where(np.eye(n, dtype=bool), 0, found)
+        result = np.where(inside[:, None] | inside, result, result * s[..., k, None, None])
+    return np.where(np.eye(n, dtype=bool), 0, result)
 
 
 @cofactors_along.def_aval

@@ -1,12 +1,11 @@
-"""Eigenvalues and eigenvectors of matrices that need not be symmetric. As `matrix_functions`, imported where one is
-made or read.
+"""Compute eigenvalues and eigenvectors of nonsymmetric matrices; imported on first use, as `matrix_functions`.
 
-Both are complex, of real matrices too, and in LAPACK's order. The rules are those of C. Boeddeker, P. Hanebrink,
+Both are complex, for real matrices too, and in LAPACK's order. The rules are from C. Boeddeker, P. Hanebrink,
 L. Drude, J. Heymann, R. Haeb-Umbach, "On the computation of complex-valued gradients with application to statistically
 optimum beamforming" (2017), arXiv:1701.00392, for vectors of length 1.
 
-Vectors are determined but for their phases: LAPACK turns each so that the element of it that is largest is real, and
-the derivative keeps that so. Where eigenvalues are equal, a cotangent of their vectors comes back as inf or nan.
+Vectors are determined up to their phases: LAPACK makes the largest element of each vector real, and the derivative
+preserves this. If eigenvalues are equal, the cotangent of their vectors becomes inf or nan.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def _column(w: Any) -> Any:
 
 
 def _on_diagonal(w: Any, outside: Any) -> Any:
-    """The matrices with `w` on their diagonals, and elsewhere the elements of `outside`, which may be a number."""
+    """The matrices with `w` on their diagonals, and elements of `outside`, which may be a number, elsewhere."""
     n = w.shape[-1]
     below = band(n, n, -1)
     within = where(band(n, n, 0), _row(w), outside)
@@ -70,8 +69,8 @@ def _on_diagonal(w: Any, outside: Any) -> Any:
 
 
 def _over_gaps(x: Any, w: Any) -> Any:
-    """The elements outside of the diagonals over the differences of the eigenvalues, of the column's less the row's:
-    nan where nothing but rounding is between these."""
+    """The off-diagonal elements divided by eigenvalue differences, column minus row: nan if a difference is only
+    rounding error."""
     nothing = multiply(w, 0.0)
     gaps = subtract(_row(w), _column(w))
     lost = logical_and(is_near(gaps, w), not_equal(x, 0.0))
@@ -85,7 +84,7 @@ def _lengths(x: Any, v: Any) -> Any:
 
 
 def _real_elements(v: Any) -> Any:
-    """Where in each column the element is that LAPACK made real: the largest of those that are."""
+    """The position in each column of the element that LAPACK made real: the largest of the real ones."""
     axis = len(v.shape) - 2
     of_reals = equal(imag(v), 0.0)
     if not v.shape[-1]:
@@ -95,14 +94,15 @@ def _real_elements(v: Any) -> Any:
     return equal(unreduce(argmax(size, axis=axis), v.shape, (axis,)), broadcast_to(rows, shape=v.shape))
 
 
-def _turns(x: Any, v: Any) -> Any:
-    """1j times the imaginary parts of what the columns of `x` are of those of `v` at the real elements, in a row."""
+def _phases(x: Any, v: Any) -> Any:
+    """The phases: 1j times the imaginary parts of the columns of `x` relative to those of `v` at the real elements, in
+    a row."""
     chosen = _real_elements(v)
     quotients = where(chosen, divide(x, where(chosen, v, 1.0)), 0.0)
     return _row(_imaginary(reduce_sum(quotients, axes=(len(v.shape) - 2,))))
 
 
-def _turns_back(x: Any, v: Any) -> Any:
+def _iterations_back(x: Any, v: Any) -> Any:
     """The transpose of `v` times `_turns`."""
     chosen = _real_elements(v)
     products = _row(_imaginary(reduce_sum(multiply(conj(v), x), axes=(len(v.shape) - 2,))))
@@ -117,7 +117,7 @@ def _pulled(w: Any, v: Any, ct_w: Any, ct_v: Any) -> Any:
     flipped = adjoint(v)
     inner: Any = 0.0
     if ct_v is not None:
-        across = subtract(subtract(ct_v, multiply(v, _lengths(ct_v, v))), _turns_back(ct_v, v))
+        across = subtract(subtract(ct_v, multiply(v, _lengths(ct_v, v))), _iterations_back(ct_v, v))
         inner = _over_gaps(matmul(flipped, across), conj(w))
     inner = _on_diagonal(multiply(w, 0.0) if ct_w is None else ct_w, inner)
     return solve(flipped, matmul(inner, flipped))
@@ -139,8 +139,8 @@ def _moved(v: Any, t: Any) -> Any:
 
 def _diagonal(x: Any) -> Any:
     n = x.shape[-1]
-    kept = where(band(n, n, -1), 0.0, where(band(n, n, 0), x, 0.0))
-    return reduce_sum(kept, axes=(len(x.shape) - 2,))
+    saved = where(band(n, n, -1), 0.0, where(band(n, n, 0), x, 0.0))
+    return reduce_sum(saved, axes=(len(x.shape) - 2,))
 
 
 @eig.def_jvp
@@ -149,8 +149,8 @@ def _(tangents: Any, ans: Any, x: Any) -> tuple[Any, Any]:
     if 0 in v.shape:
         return zeros_like(w), zeros_like(v)
     inner = _moved(v, tangents[0])
-    turned = matmul(v, _over_gaps(inner, w))
-    return _diagonal(inner), subtract(turned, multiply(v, add(_lengths(turned, v), _turns(turned, v))))
+    change = matmul(v, _over_gaps(inner, w))
+    return _diagonal(inner), subtract(change, multiply(v, add(_lengths(change, v), _phases(change, v))))
 
 
 def _spread() -> Any:

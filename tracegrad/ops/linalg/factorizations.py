@@ -1,14 +1,14 @@
-"""Factorizations of matrices and of stacks of them: Cholesky, QR, eigenvalues, singular values, pseudoinverse.
+"""Factor matrices and stacks of matrices: Cholesky, QR, eigenvalues, singular values, pseudoinverse.
 
-An op gives all parts of a factorization, because LAPACK computes them together and each part's derivative needs the
-others. What has no cotangent costs nothing. The rules hold for complex matrices, whose adjoints are what the transposed
-are of real ones.
+An op returns all parts of a factorization, because LAPACK computes them together and each part's derivative needs the
+others. A part without a cotangent costs nothing. The rules also hold for complex matrices, with adjoints instead of
+transposes.
 
-Where eigenvalues (or singular values) are equal, their vectors are not functions of the matrix: a derivative by way of
-these is nan, as in JAX and PyTorch, also where a function of the whole has one (a matrix square root, by values and
-vectors): what their cotangents say of it is 0 / 0. A function of vectors alone that stays as it is when those of equal
-values are turned has its derivative; so has one of the values alone. Complex vectors are determined but for their
-phases; a function that depends on these has the derivative that it has where they do not turn.
+The vectors of equal eigenvalues (or singular values) are not functions of the matrix. A derivative through them is nan,
+as in JAX and PyTorch, even if a composite function has a derivative (a matrix square root, computed from values and
+vectors), because the cotangents contain 0 / 0. A function of the vectors alone that is invariant under rotations of
+the vectors of equal values has its derivative; so has a function of the values alone. Complex vectors are determined up
+to their phases. A function that depends on the phases has the derivative for fixed phases.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = ["cholesky", "cholesky_pullback", "eigh", "eigvalsh", "pinv", "qr", "s
 
 
 def _total(*terms: Any) -> Any:
-    """The sum of those that are not None, which stands for zero; None if all are."""
+    """The sum of the terms that are not None (zero); None if all are."""
     present = [x for x in terms if x is not None]
     return functools.reduce(add, present) if present else None
 
@@ -58,7 +58,7 @@ def _lower(x: Any, k: int = 0) -> Any:
 
 
 def _symmetric_part(x: Any) -> Any:
-    """Of an ndarray, itself where it is symmetric."""
+    """The symmetric part; an ndarray that is symmetric is returned itself."""
     flipped = np.swapaxes(x, -1, -2)
     flipped = flipped.conj() if x.dtype.kind == "c" else flipped
     return x if (x == flipped).all() else 0.5 * x + 0.5 * flipped
@@ -72,8 +72,8 @@ def _positive(shape: tuple[int, ...], dtype: str = "float64") -> Any:
 # -- cholesky --------------------------------------------------------------------------------------------
 @primitive(on_complex=AS_WRITTEN)
 def cholesky(x: Any, *, lower: bool) -> Any:
-    """The lower triangular L with L @ L.T the symmetric part of `x`, which must be positive definite; for complex
-    numbers, with its adjoint.
+    """The lower triangular L with L @ L.T equal to the symmetric part of `x`, which must be positive definite; for
+    complex matrices, with the adjoint.
 
     If `lower`, `x` is the symmetric matrix that has its lower triangle, and the other is not read.
     """
@@ -92,7 +92,7 @@ def _(ct: Any, ans: Any, x: Any, *, lower: bool) -> Any:
 
 
 def _folded(x: Any) -> Any:
-    """The lower triangle of the cotangent of a symmetric matrix, for one of which that alone is read."""
+    """The lower triangle of the cotangent of a symmetric matrix that is read only there."""
     return add(_lower(x), _lower(x, -1))
 
 
@@ -108,19 +108,19 @@ def _() -> Any:
 
 @primitive(on_complex=AS_WRITTEN)
 def cholesky_pullback(factor: Any, ct: Any) -> Any:
-    """The symmetric cotangent of a symmetric matrix with this Cholesky factor, of which `ct` is that.
+    """The symmetric cotangent of a symmetric matrix with this Cholesky factor, whose cotangent is `ct`.
 
     Of both, the lower triangles are read.
     """
-    transposed = {"lower": True, "transposed": True, "unit": False}
+    options = {"lower": True, "transposed": True, "unit": False}
     factor = factor.conj()
-    half = solve_triangular.impl(factor, _triangle_of_product(factor, ct), **transposed)
-    return _symmetric_part(solve_triangular.impl(factor, np.swapaxes(half, -1, -2).conj(), **transposed))
+    half = solve_triangular.impl(factor, _triangle_of_product(factor, ct), **options)
+    return _symmetric_part(solve_triangular.impl(factor, np.swapaxes(half, -1, -2).conj(), **options))
 
 
 def _triangle_of_product(factor: Any, ct: Any) -> Any:
-    """The lower triangle of the product of `factor`, transposed, with `ct`, its diagonal halved; `factor` is conjugated
-    already."""
+    """The lower triangle of the product of the transposed `factor` with `ct`, with its diagonal halved; `factor` is
+    already conjugated."""
     product = np.tril(np.swapaxes(np.tril(factor), -1, -2) @ np.tril(ct))
     return product - 0.5 * product * np.eye(product.shape[-1], dtype=product.dtype)
 
@@ -140,9 +140,9 @@ def _(factor: Aval, ct: Aval) -> Aval:
 @cholesky_pullback.def_vjp_all
 def _(wanted: Any, ct: Any, ans: Any, factor: Any, given: Any) -> list[Any]:
     inner = _between(factor, multiply(add(ct, adjoint(ct)), 0.5))
-    found = {1: lambda: _lower(matmul(_lower(factor), inner))}
-    found[0] = lambda: _lower(subtract(matmul(_lower(given), adjoint(inner)), _outside_of(factor, ct, ans)))
-    return [found[i]() for i in wanted]
+    table = {1: lambda: _lower(matmul(_lower(factor), inner))}
+    table[0] = lambda: _lower(subtract(matmul(_lower(given), adjoint(inner)), _outside_of(factor, ct, ans)))
+    return [table[i]() for i in wanted]
 
 
 def _inverted(factor: Any, x: Any) -> Any:
@@ -226,8 +226,8 @@ def _() -> Any:
 # -- eigh ------------------------------------------------------------------------------------------------
 @primitive(on_complex=AS_WRITTEN)
 def eigh(x: Any, *, lower: bool) -> tuple[Any, Any]:
-    """Eigenvalues, in ascending order, and eigenvectors of the symmetric (Hermitian) part of `x`: column i is that of
-    value i. LAPACK is given the lower or the upper triangle of it, by which the vectors' signs differ."""
+    """Eigenvalues, in ascending order, and eigenvectors of the symmetric (Hermitian) part of `x`: column i belongs to
+    value i. LAPACK reads the lower or the upper triangle, which affects the signs of the vectors."""
     w, v = np.linalg.eigh(_symmetric_part(x), "L" if lower else "U")
     return w, v
 
@@ -242,8 +242,8 @@ def _(wanted: Any, cts: Any, ans: Any, x: Any, *, lower: bool) -> list[Any]:
     (w, v), (ct_w, ct_v) = ans, cts
     mixed = None
     if ct_v is not None:
-        turned = matmul(adjoint(v), ct_v)
-        mixed = matmul(v, by_differences(skew(turned), w, turned, ct_w is None))
+        inner = matmul(adjoint(v), ct_v)
+        mixed = matmul(v, by_differences(skew(inner), w, inner, ct_w is None))
     scaled = None if ct_w is None else multiply(v, as_row(ct_w))
     return [matmul(_total(scaled, mixed), adjoint(v))]
 
@@ -258,7 +258,7 @@ def _(tangents: Any, ans: Any, x: Any, *, lower: bool) -> tuple[Any, Any]:
 
 
 def _moved_values(v: Any, moved: Any, w: Any) -> Any:
-    """The tangents of eigenvalues, given the product of that of the matrix with the vectors."""
+    """The tangents of eigenvalues, given the product of the matrix tangent with the vectors."""
     products = _column_products(v, moved)
     return with_values(real(products) if v.dtype.kind == "c" else products, w)
 
@@ -310,8 +310,8 @@ eigh.def_alone(0)(lambda x, *, lower: eigvalsh(x))
 # -- svd -------------------------------------------------------------------------------------------------
 @primitive(on_complex=AS_WRITTEN)
 def svd(x: Any) -> tuple[Any, Any, Any]:
-    """The reduced singular value decomposition x = U @ diag(S) @ V.T, as U, S and V.T, which of complex numbers is
-    conjugated."""
+    """The reduced singular value decomposition x = U @ diag(S) @ V.T, as U, S and V.T (the adjoint for complex
+    matrices)."""
     u, s, vh = np.linalg.svd(x, full_matrices=False)
     return u, s, vh
 
@@ -336,7 +336,7 @@ def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
     if x.dtype.kind == "c":
         core = _total(core, _pull_phases(ans, ct_u, ct_v, alone))
     if ct_u is not None or ct_v is not None:
-        core = _total(core, matmul(u, _pull_turns(ans, ct_u, ct_v, alone)))
+        core = _total(core, matmul(u, _pull_iterations(ans, ct_u, ct_v, alone)))
     if ct_u is not None and m > n:
         core = add(core, by_values(_outside(u, ct_u), as_row(s), s, ct_u, alone))
     out = matmul(core, vh)
@@ -345,9 +345,9 @@ def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
     return [add(out, matmul(u, adjoint(by_values(_outside(v, ct_v), as_row(s), s, ct_v, alone))))]
 
 
-def _pull_turns(ans: Any, ct_u: Any, ct_v: Any, alone: bool) -> Any:
-    """What turning the columns of U and V adds: both alike by differences of singular values, against each other by
-    their sums."""
+def _pull_iterations(ans: Any, ct_u: Any, ct_v: Any, alone: bool) -> Any:
+    """The contribution of rotations of the columns of U and V: common rotations divide by differences of singular
+    values, opposite ones by sums."""
     u, s, vh = ans
     of_u, of_v = (None if ct is None else matmul(adjoint(x), ct) for x, ct in ((u, ct_u), (adjoint(vh), ct_v)))
     both, against = _total(of_u, of_v), _total(of_u, None if of_v is None else negative(of_v))
@@ -356,7 +356,7 @@ def _pull_turns(ans: Any, ct_u: Any, ct_v: Any, alone: bool) -> Any:
 
 
 def _pull_phases(ans: Any, ct_u: Any, ct_v: Any, alone: bool) -> Any:
-    """What turning the columns of complex U and V against each other adds: by half of it in each."""
+    """The contribution of opposite phase changes of the columns of complex U and V, half of it in each."""
     u, s, vh = ans
     against = _total(
         None if ct_u is None else imag(_column_products(u, ct_u)),
@@ -440,8 +440,8 @@ svd.def_alone(1)(svdvals)
 def pinv(x: Any, *, atol: float, rtol: float) -> Any:
     """The Moore-Penrose inverse; singular values up to max(atol, rtol times the largest) count as zero."""
     u, s, vh = np.linalg.svd(x, full_matrices=False)
-    kept = s > np.maximum(atol, rtol * s.max(-1, initial=0, keepdims=True))
-    scale = np.where(kept, 1 / np.where(kept, s, 1), 0).astype(s.dtype)
+    saved = s > np.maximum(atol, rtol * s.max(-1, initial=0, keepdims=True))
+    scale = np.where(saved, 1 / np.where(saved, s, 1), 0).astype(s.dtype)
     return np.swapaxes(vh, -1, -2).conj() @ (scale[..., None] * np.swapaxes(u, -1, -2).conj())
 
 
@@ -466,7 +466,8 @@ def _(ct: Any, ans: Any, x: Any, *, atol: float, rtol: float) -> Any:
 
 
 def _product(x: Any, y: Any, z: Any) -> Any:
-    """The product of a matrix, one of the shape of its transpose, and one of its own shape, by the smaller square."""
+    """The product of a matrix, one of the shape of its transpose, and one of its own shape, through the smaller square
+    matrix."""
     m, n = x.shape[-2:]
     return matmul(x, matmul(y, z)) if m > n else matmul(matmul(x, y), z)
 

@@ -1,4 +1,4 @@
-"""Least squares by LAPACK, whose solution has a derivative by the pseudoinverse."""
+"""Solve least squares problems by LAPACK, with a derivative through the pseudoinverse."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = ["least_squares"]
 
 @primitive(on_complex=AS_WRITTEN)
 def least_squares(a: Any, b: Any, *, rtol: float) -> tuple[Any, Any, Any]:
-    """The matrices of least norm among those that minimize the norm of each column of a x - b; the ranks of `a`, in
-    which singular values up to `rtol` times the largest count as zero; and the singular values."""
+    """The least-norm matrices that minimize the norm of each column of a x - b; the ranks of `a`, where singular values
+    up to `rtol` times the largest count as zero; and the singular values."""
     *lead, m, n = a.shape
     x = np.empty((*lead, n, b.shape[-1]), a.dtype)
     rank, s = np.empty(lead, np.int32), np.empty((*lead, min(m, n)), real_of(a.dtype))
@@ -47,23 +47,23 @@ def _(a: Aval, b: Aval, *, rtol: float) -> Several:
 def _(wanted: Any, cts: Any, ans: Any, a: Any, b: Any, *, rtol: float) -> list[Any]:
     # x is P b, and what P is of a has the derivative that `pinv` has; of a product with b less has to be computed.
     ct, _, ct_values = cts
-    found: dict[int, Any] = {0: None, 1: None}
+    table: dict[int, Any] = {0: None, 1: None}
     if ct is not None:
         x, inverse = ans[0], pinv(a, atol=0.0, rtol=rtol)
         flipped = adjoint(inverse)
         back = matmul(flipped, ct)
-        found[1] = back
+        table[1] = back
         if 0 in wanted:
             rest, outside = subtract(b, matmul(a, x)), subtract(ct, matmul(inverse, matmul(a, ct)))
-            found[0] = add(
+            table[0] = add(
                 subtract(matmul(rest, adjoint(matmul(inverse, back))), matmul(back, adjoint(x))),
                 matmul(matmul(flipped, x), adjoint(outside)),
             )
     if ct_values is not None and 0 in wanted:
         u, _, vh = svd(a)
         of_values = matmul(multiply(u, reshape(ct_values, shape=(*a.shape[:-2], 1, ct_values.shape[-1]))), vh)
-        found[0] = of_values if found[0] is None else add(found[0], of_values)
-    return [found[i] for i in wanted]
+        table[0] = of_values if table[0] is None else add(table[0], of_values)
+    return [table[i] for i in wanted]
 
 
 @least_squares.def_samples

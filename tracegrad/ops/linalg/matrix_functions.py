@@ -1,7 +1,7 @@
-"""What SciPy's linear algebra has beyond NumPy's: LU factors, banded systems, Sylvester's equation, roots, logarithms.
+"""Matrix functions of SciPy beyond NumPy: LU factors, banded systems, Sylvester's equation, roots, logarithms.
 
-Operands are matrices and stacks of them; of complex ones, roots and logarithms are refused. These ops are imported by
-what makes them, and by the parser of graphs when it meets one (`tracegrad.ir.parser`).
+Operands are matrices and stacks of matrices; roots and logarithms of complex matrices are refused. These ops are
+imported by their users, and by the parser of graphs on their first occurrence (`tracegrad.ir.parser`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _INTEGER = np.dtype(np.int64)
 
 
 def _each(function: Callable[..., Any], shape: tuple[int, ...], dtype: Any, *xs: Any) -> Any:
-    """The array of `shape` that `function` makes of the matrices of stacks, one by one."""
+    """The array of `shape` of the results of `function` for the matrices of stacks, one by one."""
     lead = xs[0].shape[:-2]
     out = np.empty((*lead, *shape), dtype)
     for i in np.ndindex(lead):
@@ -47,15 +47,15 @@ def _each(function: Callable[..., Any], shape: tuple[int, ...], dtype: Any, *xs:
 
 
 def _conj(x: Any) -> Any:
-    """As rules for real matrices want it of complex ones."""
+    """The conjugate that a rule for real matrices needs for complex ones."""
     return conj(x) if x.dtype.kind == "c" else x
 
 
 # -- LU ------------------------------------------------------------------------------------------------------------
 @primitive(on_complex=AS_WRITTEN)
 def lu_packed(x: Any) -> tuple[Any, Any]:
-    """The factors of matrices with rows exchanged: L below the diagonal, whose own is of ones, U on it and above. Row i
-    was exchanged with row `pivots[i]`."""
+    """The factors of row-permuted matrices in one array: L below the diagonal, with unit diagonal, and U on and above
+    it. Row i was exchanged with row `pivots[i]`."""
     from scipy.linalg import lu_factor
 
     packed, pivots = np.empty(x.shape, x.dtype), np.empty(x.shape[:-1], _INTEGER)
@@ -86,7 +86,7 @@ def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
 
 
 def exchanging(pivots: Any, like: Any) -> Any:
-    """The matrices that exchange rows as `pivots` say."""
+    """The permutation matrices of `pivots`."""
     *lead, n = pivots.shape
     places = reshape(arange(start=0, step=1, length=n, dtype="int64"), shape=(1, n))
     return cast(equal(reshape(permutation(pivots), shape=(*lead, n, 1)), places), dtype=like.dtype.name)
@@ -100,7 +100,7 @@ def _() -> Any:
 
 @primitive()
 def permutation(pivots: Any) -> Any:
-    """The order of rows after row i has been exchanged with row `pivots[i]`, one after the other."""
+    """The row order after exchanging row i with row `pivots[i]`, in sequence."""
     order = np.broadcast_to(np.arange(pivots.shape[-1]), pivots.shape).copy()
     for i in np.ndindex(pivots.shape[:-1]):
         for k, other in enumerate(pivots[i].tolist()):
@@ -121,7 +121,7 @@ def _() -> Any:
 
 @primitive(on_complex=AS_WRITTEN)
 def column_order(x: Any) -> Any:
-    """The order of columns by which `qr` with `pivoting=True` makes the diagonal of R fall."""
+    """The column order by which `qr` with `pivoting=True` makes the diagonal of R decrease."""
     from scipy.linalg import qr
 
     order = np.empty((*x.shape[:-2], x.shape[-1]), _INTEGER)
@@ -148,19 +148,19 @@ def _size(x: Any) -> Any:
 
 
 def _has_digits(found: Any, a: Any, b: Any, q: Any) -> bool:
-    """Whether rounding leaves any digits: LAPACK perturbs an equation that is singular, without a word."""
+    """Whether rounding leaves correct digits: LAPACK perturbs a singular equation silently."""
     most = 8 * max(q.shape) * np.finfo(q.dtype).eps * (_size(a) + _size(b)) * _size(found)
     return bool(_size(q) > most if _size(a) + _size(b) else _size(q) == 0) or not found.any()
 
 
 @primitive(on_complex=AS_WRITTEN)
 def sylvester(a: Any, b: Any, q: Any, *, checked: bool) -> Any:
-    """The x with a @ x + x @ b = q; if `checked`, as in derivatives, nan where the equation is singular."""
+    """The x with a @ x + x @ b = q; if `checked`, as in derivatives, nan for a singular equation."""
     from scipy.linalg import solve_sylvester
 
     def known(a: Any, b: Any, q: Any) -> Any:
-        if all(np.isfinite(x).all() for x in (a, b, q)) and _has_digits(found := solve_sylvester(a, b, q), a, b, q):
-            return found
+        if all(np.isfinite(x).all() for x in (a, b, q)) and _has_digits(result := solve_sylvester(a, b, q), a, b, q):
+            return result
         return np.nan
 
     return _each(known if checked else solve_sylvester, q.shape[-2:], q.dtype, a, b, q)
@@ -175,12 +175,12 @@ def _(a: Aval, b: Aval, q: Aval, *, checked: bool) -> Aval:
 
 @sylvester.def_vjp_all
 def _(wanted: Any, ct: Any, ans: Any, a: Any, b: Any, q: Any, *, checked: bool) -> list[Any]:
-    found = sylvester(matrix_transpose(_conj(a)), matrix_transpose(_conj(b)), ct, checked=True)
+    result = sylvester(matrix_transpose(_conj(a)), matrix_transpose(_conj(b)), ct, checked=True)
     flipped = matrix_transpose(_conj(ans))
     each = (
-        lambda: negative(matmul(found, flipped)),
-        lambda: negative(matmul(flipped, found)),
-        lambda: found,
+        lambda: negative(matmul(result, flipped)),
+        lambda: negative(matmul(flipped, result)),
+        lambda: result,
     )
     return [each[i]() for i in wanted]
 
@@ -199,12 +199,12 @@ def _real(function: str, x: Any) -> Any:
     state = np.random.get_state()  # noqa: NPY002
     np.random.seed(0)  # noqa: NPY002
     try:
-        found = getattr(scipy.linalg, function)(x)
+        result = getattr(scipy.linalg, function)(x)
     finally:
         np.random.set_state(state)  # noqa: NPY002
-    if np.iscomplexobj(found) and np.any(np.abs(found.imag) > 1e-6 * np.max(np.abs(found))):
+    if np.iscomplexobj(result) and np.any(np.abs(result.imag) > 1e-6 * np.max(np.abs(result))):
         raise np.linalg.LinAlgError(f"{function} of this matrix is complex, which is not supported")
-    return found.real
+    return result.real
 
 
 @primitive()
@@ -231,7 +231,7 @@ def _() -> Any:
 
 
 def _is_regular(x: Any) -> bool:
-    """Whether `x` is finite, and no eigenvalue of it is 0, or nothing but rounding: SciPy takes another number then."""
+    """Whether `x` is finite, and no eigenvalue is zero up to rounding, for which SciPy substitutes another number."""
     if not np.isfinite(x).all():
         return False
     if not (np.tril(x, -1).any() and np.triu(x, 1).any()):
@@ -242,8 +242,7 @@ def _is_regular(x: Any) -> bool:
 
 @primitive()
 def logm(x: Any, *, checked: bool) -> Any:
-    """The logarithm of matrices that have a real one; if `checked`, as in derivatives, nan of those that are
-    singular."""
+    """The logarithm of matrices that have a real one; if `checked`, as in derivatives, nan for singular matrices."""
 
     def found(x: Any) -> Any:
         return _real("logm", x) if not checked or _is_regular(x) else np.nan
@@ -281,7 +280,8 @@ def _() -> Any:
 def null_basis(x: Any, *, rank: int) -> Any:
     """Orthonormal columns that span the null space of matrices of this rank.
 
-    Only the space is a function of the matrix: the derivative is that by which the columns do not turn within it.
+    Only the span is a function of the matrix: the derivative is the one without rotation of the columns inside the
+    span.
     """
     return np.swapaxes(np.linalg.svd(x)[2][..., rank:, :], -1, -2).copy()
 
@@ -322,12 +322,12 @@ def _(ab: Aval, b: Aval, *, lower: int, upper: int) -> Aval:
 
 
 def moved(x: Any, by: int) -> Any:
-    """`x` along its last axis, with zeros moving in: element j is x[j + by]."""
+    """`x` shifted along its last axis, with zeros shifted in: element j is x[j + by]."""
     n, last = x.shape[-1], len(x.shape) - 1
     by = max(-n, min(by, n))
-    kept = slice(x, start=(*(0,) * last, max(by, 0)), stop=(*x.shape[:-1], n + min(by, 0)), step=(1,) * (last + 1))
+    saved = slice(x, start=(*(0,) * last, max(by, 0)), stop=(*x.shape[:-1], n + min(by, 0)), step=(1,) * (last + 1))
     low, high = (*(0,) * last, max(-by, 0)), (*(0,) * last, max(by, 0))
-    return pad(kept, low=low, high=high, interior=(0,) * (last + 1), value=0)
+    return pad(saved, low=low, high=high, interior=(0,) * (last + 1), value=0)
 
 
 def _row(x: Any, k: int) -> Any:
@@ -347,8 +347,8 @@ def _(wanted: Any, ct: Any, ans: Any, ab: Any, b: Any, *, lower: int, upper: int
         negative(reduce_sum(multiply(moved(y, k - upper), x), axes=(last - 1,))) for k in range(lower + upper + 1)
     ]
     shape = (*ab.shape[:-2], 1, ab.shape[-1])
-    found = {0: concatenate(*[reshape(p, shape=shape) for p in products], axis=last - 1), 1: ct_b}
-    return [found[i] for i in wanted]
+    table = {0: concatenate(*[reshape(p, shape=shape) for p in products], axis=last - 1), 1: ct_b}
+    return [table[i] for i in wanted]
 
 
 @solve_banded.def_samples

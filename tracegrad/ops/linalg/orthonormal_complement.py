@@ -1,8 +1,8 @@
-"""Columns that complete orthonormal ones to a basis.
+"""Complete orthonormal columns to a basis (orthonormal complement).
 
-Only the space that they span is a function of the given ones, Q; of all ways for them to follow it, the derivative
-takes the one in which they do not turn within it: dC = -Q dQ.H C. That is what there is where one column is added, and
-for several it is right for whatever depends on their space alone.
+Only the span of the new columns is a function of the given columns, Q. Of all possible derivatives the rule takes the
+one without rotation inside the span: dC = -Q dQ.H C. It is the derivative if one column is added. For several columns
+it is correct for any function of their span.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _pulled(ct: Any, ans: Any, q: Any) -> Any:
 
 @primitive(on_complex=AS_WRITTEN)
 def complement(q: Any) -> Any:
-    """The orthonormal columns that the QR factorization adds to those of `q`."""
+    """The orthonormal columns that the QR factorization adds to the columns of `q`."""
     return np.linalg.qr(q, mode="complete")[0][..., q.shape[-1] :]
 
 

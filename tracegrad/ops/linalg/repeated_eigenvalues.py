@@ -1,8 +1,8 @@
-"""Quotients by the differences of eigenvalues or singular values, where some of these are equal.
+"""Divide by differences of eigenvalues or singular values, some of which may be equal.
 
-How vectors turn against each other is such a quotient, and has no digits if nothing but rounding is between the values.
-A function of vectors alone (`alone`) that stays as it is when those of equal values are turned has its derivative
-there; one of values and vectors has nan, as the quotient would need the derivatives of both.
+The rotation of vectors against each other is such a quotient. It has no correct digits if the values differ only by
+rounding. A function of vectors alone (`alone`) that is invariant under rotations of the vectors of equal values has
+its derivative there. A function of values and vectors has nan, because the quotient would need both derivatives.
 """
 
 from __future__ import annotations
@@ -57,12 +57,13 @@ def skew(x: Any) -> Any:
 
 
 def with_values(ct: Any, values: Any) -> Any:
-    """A cotangent or tangent of the values, as a function of them: the vectors that are multiplied are not alone."""
+    """A cotangent or tangent of the values, marked as a function of them: its products are not functions of vectors
+    alone."""
     return add(ct, multiply(values, 0.0))
 
 
 def is_near(distance: Any, values: Any) -> Any:
-    """Whether a distance between values, or from 0, is nothing but rounding beside the largest of them."""
+    """Whether a difference of values, or a value itself, is only rounding error relative to the largest value."""
     last = (len(values.shape) - 1,)
     largest = unreduce(reduce_max(absolute(stop_gradient(values)), axes=last), values.shape, last)
     bound = multiply(as_row(largest), 4 * math.sqrt(values.shape[-1]) * _eps(values))
@@ -74,7 +75,7 @@ def _eps(x: Any) -> float:
 
 
 def _rounding(size: Any) -> Any:
-    """For each column of products of matrices, a bound of their rounding, in a row."""
+    """A bound of the rounding error for each column of matrix products, in a row."""
     axes = (len(size.shape) - 2,)
     return multiply(reduce_max(absolute(stop_gradient(size)), axes=axes), 16 * size.shape[-1] * _eps(size))
 
@@ -84,8 +85,8 @@ def _quotient(none: Any, x: Any, y: Any) -> Any:
 
 
 def by_values(x: Any, y: Any, values: Any, size: Any, alone: bool) -> Any:
-    """x / y, where y is made of values; nan where y is 0, and if `alone`, where it is next to that: but 0 where x is
-    nothing but rounding of products in the columns of `size`."""
+    """x / y, for y computed from values; nan where y is 0, and if `alone`, where it is near 0. It is 0 where x is only
+    the rounding error of products in columns of `size`."""
     if 0 in x.shape:
         return x
     if not alone:
@@ -101,17 +102,17 @@ def _on_diagonal(n: int) -> Any:
 
 
 def _apart_from_itself(x: Any) -> Any:
-    """The elements outside of the diagonal, and 0 on that."""
+    """The off-diagonal elements, with 0 on the diagonal."""
     return where(_on_diagonal(x.shape[-1]), 0.0, x)
 
 
 def by_sums(x: Any, values: Any, size: Any, alone: bool) -> Any:
-    """x over the sums of the values of its columns and its rows, 0 on the diagonal."""
+    """x divided by the sums of the values of its columns and rows, 0 on the diagonal."""
     return _apart_from_itself(by_values(x, add(as_row(values), as_column(values)), values, size, alone))
 
 
 def by_differences(x: Any, values: Any, size: Any, alone: bool) -> Any:
-    """x over the differences of the values of its columns from those of its rows, 0 on the diagonal.
+    """x divided by the differences of the values of its columns and rows, 0 on the diagonal.
 
     x is a difference of products in `size`, which has digits if these are as small as the values, or not at all (None).
     """
@@ -134,7 +135,7 @@ def by_differences(x: Any, values: Any, size: Any, alone: bool) -> Any:
 
 
 def of_full_rank(r: Any) -> Any:
-    """A triangle with nan on its diagonal where nothing but rounding is there, beside its column."""
+    """A triangle with nan for diagonal elements that are only rounding error relative to their column."""
     if 0 in r.shape:
         return r
     last, rounding = (len(r.shape) - 2,), 4 * math.sqrt(r.shape[-1]) * _eps(r)

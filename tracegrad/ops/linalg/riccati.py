@@ -1,4 +1,4 @@
-"""Riccati's equations. Imported where one is solved."""
+"""Solve Riccati equations; imported on first use."""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
-"""Linear algebra: products with an inverse, determinants and the exponential, of matrices and of stacks of them.
+"""Linear algebra on stacks of matrices: systems, inverses, triangles, determinants, and the exponential.
 
-LAPACK computes, through NumPy and SciPy; compiled code calls it between kernels, and for what `codegen.lapack` has
-without Python. Operands are floating or complex arrays whose last two axes are the rows and columns, with equal leading
-axes. A singular matrix raises NumPy's LinAlgError.
+LAPACK computes, through NumPy and SciPy. Compiled code calls it between kernels, and without Python for the ops of
+`codegen.libs.linear_algebra`. Operands are floating or complex arrays whose last two axes are the rows and columns,
+with equal leading axes. A singular matrix raises NumPy's LinAlgError.
 
-Rules that are declared `AS_WRITTEN` are written for both: with the adjoint, which of real matrices is the transpose.
+Rules declared `AS_WRITTEN` hold for real and complex matrices: they use the adjoint, which is the transpose of a real
+matrix.
 
-The vjp rules are those of M. Giles, "Collected matrix derivative results for forward and reverse mode algorithmic
-differentiation" (2008), where no other source is named.
+The vjp rules are from M. Giles, "Collected matrix derivative results for forward and reverse mode algorithmic
+differentiation" (2008), unless another source is named.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ __all__ = [
 
 # -- what the rules of this page and of `factorizations` share ------------------------------------------
 def matrices(name: str, x: Aval) -> Aval:
-    """`x`, which has to be a stack of matrices of real or complex numbers."""
+    """`x`, which must be a stack of matrices of real or complex numbers."""
     if x.ndim < 2:
         raise ShapeError(f"{name}: the operand must have at least 2 axes, got {x}")
     if x.dtype.kind not in "fc":
@@ -54,7 +55,7 @@ def matrices(name: str, x: Aval) -> Aval:
 
 
 def square(name: str, x: Aval) -> Aval:
-    """`x`, which has to be a stack of square matrices."""
+    """`x`, which must be a stack of square matrices."""
     matrices(name, x)
     if x.shape[-1] != x.shape[-2]:
         raise ShapeError(f"{name}: A must be batches of square matrices, got {x}")
@@ -62,7 +63,7 @@ def square(name: str, x: Aval) -> Aval:
 
 
 def adjoint(x: Any) -> Any:
-    """The transposed matrices, of complex numbers conjugated."""
+    """The conjugate transpose of matrices."""
     flipped = matrix_transpose(x)
     return conj(flipped) if x.dtype.kind == "c" else flipped
 
@@ -86,7 +87,7 @@ def band(n: int, m: int, k: int) -> Any:
 
 
 def well_conditioned(shape: tuple[int, ...], seed: int = 0, dtype: str = "float64") -> Any:
-    """A sample: square matrices that are easily inverted, with simple singular values far apart."""
+    """A sample of well-conditioned square matrices with simple, well separated singular values."""
     n = shape[-1]
     return uniform(shape, -0.5, 0.5, seed, dtype) + np.diag(1.5 * np.arange(n) + 2).astype(dtype)
 
@@ -102,15 +103,15 @@ def square_samples() -> Any:
 # -- symmetric -------------------------------------------------------------------------------------------
 @primitive(on_complex=AS_WRITTEN)
 def symmetric(x: Any, *, lower: bool) -> Any:
-    """The symmetric matrix of which `x` has the lower (or the upper) triangle; the other is not read. Of complex
-    numbers, the Hermitian one: LAPACK reads no imaginary parts on the diagonal.
+    """The symmetric matrix with the lower (or the upper) triangle of `x`; the other one is not read. For complex
+    numbers it is Hermitian: LAPACK ignores imaginary parts on the diagonal.
 
     Its derivative is that for symmetric `x`, in which both triangles are one: the symmetric part of the cotangent. So
     functions of symmetric matrices have symmetric gradients, as in PyTorch, whichever triangle LAPACK reads.
     """
     n = x.shape[-1]
-    kept = np.tri(n, dtype=bool) if lower else np.tri(n, dtype=bool).T
-    whole = np.where(kept, x, np.swapaxes(x, -1, -2).conj())
+    saved = np.tri(n, dtype=bool) if lower else np.tri(n, dtype=bool).T
+    whole = np.where(saved, x, np.swapaxes(x, -1, -2).conj())
     if x.dtype.kind == "c":
         diagonal = np.arange(n)
         whole[..., diagonal, diagonal] = whole[..., diagonal, diagonal].real
@@ -145,8 +146,8 @@ def _triangle_samples() -> Any:
 
 @primitive(on_complex=AS_WRITTEN)
 def mirrored(x: Any, *, lower: bool) -> Any:
-    """As `symmetric`, but the derivative is that of a function of all elements of `x`: those that are not read have
-    none, and one of the triangle that is read has also that of its place in the other."""
+    """As `symmetric`, but differentiated as a function of all elements of `x`: unread elements have the derivative 0,
+    and an element of the read triangle also has the derivative of its mirror image."""
     return symmetric.impl(x, lower=lower)
 
 
@@ -236,7 +237,7 @@ def _(size: int, batched: Any, a: Any, b: Any) -> Any:
 
 
 def of_right_sides(op: Any, size: int, batched: Any, a: Any, b: Any, **params: Any) -> Any:
-    """`op(a, b)` for a batch; where `a` is the same for all, the right sides of all stand beside each other."""
+    """`op(a, b)` for a batch; if `a` is common to all examples, the right sides are concatenated."""
     if batched[0]:
         return op(*repeated(size, batched, (a, b)), **params)
     last = len(b.shape) - 2
@@ -259,16 +260,15 @@ def _() -> Any:
 # The pass `factor_once` makes these, of graphs in which all derivatives have been taken.
 @primitive(on_complex=AS_WRITTEN)
 def lu(a: Any) -> tuple[Any, Any]:
-    """The factors of P @ a = L @ U, transposed, in one matrix each: L has ones on its diagonal. Row i was exchanged, as
-    LAPACK does, with that of the number `pivots[i]`, counted from one. Of a singular matrix U has a zero on its
-    diagonal."""
+    """The factors of P @ a = L @ U, transposed, in one matrix each: L has ones on its diagonal. Row i was exchanged
+    with row `pivots[i]`, counted from one as in LAPACK. U of a singular matrix has a zero on its diagonal."""
     from scipy.linalg.lapack import cgetrf, dgetrf, sgetrf, zgetrf
 
     routine = {"f": sgetrf, "d": dgetrf, "F": cgetrf, "D": zgetrf}[a.dtype.char]
     factors, pivots = np.empty(a.shape, a.dtype), np.empty(a.shape[:-1], np.int32)
     for i in np.ndindex(a.shape[:-2] if a.size else (0,)):
-        found, places, _ = routine(a[i])
-        factors[i], pivots[i] = found.T, places + 1
+        result, places, _ = routine(a[i])
+        factors[i], pivots[i] = result.T, places + 1
     return factors, pivots
 
 
@@ -282,7 +282,7 @@ lu.def_samples(square_samples)
 
 @primitive(on_complex=AS_WRITTEN)
 def lu_solve(factors: Any, pivots: Any, b: Any, *, transposed: bool) -> Any:
-    """The matrix y with a @ y = b (a.T @ y = b if `transposed`), where `lu(a)` is given."""
+    """The matrix y with a @ y = b (a.T @ y = b if `transposed`), given `lu(a)`."""
     from scipy.linalg.lapack import cgetrs, dgetrs, sgetrs, zgetrs
 
     if np.any(np.diagonal(factors, axis1=-2, axis2=-1) == 0):
@@ -339,7 +339,7 @@ def _(ct: Any, ans: Any, a: Any, b: Any, *, lower: bool, transposed: bool, unit:
 
 
 def _triangle(x: Any, lower: bool, unit: bool) -> Any:
-    """What `solve_triangular` reads of a square matrix, 0 elsewhere."""
+    """The part of a square matrix that `solve_triangular` reads, 0 elsewhere."""
     n, off = x.shape[-1], int(unit)
     if lower:
         return where(band(n, n, -off), x, 0.0)
@@ -384,7 +384,7 @@ def last_two(x: Any) -> tuple[int, int]:
 
 @primitive(on_complex=AS_WRITTEN)
 def slogdet(x: Any) -> tuple[Any, Any]:
-    """The sign of the determinant, which of real numbers has no derivative, and the logarithm of its magnitude."""
+    """The sign of the determinant, which has no derivative for real matrices, and the logarithm of its magnitude."""
     sign, log = np.linalg.slogdet(x)
     return sign, log
 
@@ -436,7 +436,8 @@ def _(tangents: Any, ans: Any, x: Any) -> Any:
 
 
 def along_matrix(function: Any, x: Any, t: Any) -> Any:
-    """The derivative of a function of matrices at `x` along `t`: of [[x, t], [0, x]] it has that in its corner.
+    """The derivative of a matrix function at `x` along `t`, which is the corner block of the function of [[x, t], [0,
+    x]].
 
     R. Mathias, "A chain rule for matrix functions and applications", SIAM J. Matrix Anal. Appl. 17 (1996).
     """

@@ -1,7 +1,7 @@
-"""Products and systems with sparse matrices. As `matrix_functions`, imported where one is made or read.
+"""Multiply by and solve with sparse matrices; imported on first use, as `matrix_functions`.
 
-A matrix is three arrays: of each row, one after the other, the elements (`data`) and their columns (`indices`), and
-where the rows begin (`indptr`), as SciPy keeps a "csr" matrix. A "csc" matrix is the transpose of such a one.
+A matrix is three arrays, as in SciPy's "csr" format: the elements row by row (`data`), their columns (`indices`), and
+the start of each row (`indptr`). A "csc" matrix is the transpose of a "csr" matrix.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ __all__ = ["Kept", "solve_with", "sparse_outer", "sparse_product", "sparse_solve
 
 
 def _op(f: Any) -> Op:
-    """An op that is in no table: not every array of integers is a place of elements."""
+    """An op that is not in the table, because not every integer array is a valid sparsity pattern."""
     code = f.__code__
     return Op(f.__name__, code.co_varnames[: code.co_argcount], f, f.__doc__ or "", variadic=False, listed=False)
 
 
 # -- products ------------------------------------------------------------------------------------------------------
 @_op
-def sparse_product(data: Any, indices: Any, indptr: Any, x: Any, *, rows: int, turned: bool) -> Any:
-    """The matrix, or its transpose where it is `turned`, times the matrix x; the product has so many rows."""
+def sparse_product(data: Any, indices: Any, indptr: Any, x: Any, *, rows: int, transposed: bool) -> Any:
+    """The product of the matrix, or of its transpose if `turned`, with the matrix x; it has `rows` rows."""
     from scipy.sparse import _sparsetools as tools
 
     out, x = np.zeros((rows, x.shape[1]), x.dtype), np.array(x, order="C")
     indptr = indptr.astype(indices.dtype, copy=False)
-    name = f"{'csc' if turned else 'csr'}_matvec{'' if x.shape[1] == 1 else 's'}"
+    name = f"{'csc' if transposed else 'csr'}_matvec{'' if x.shape[1] == 1 else 's'}"
     count = () if x.shape[1] == 1 else (x.shape[1],)
     getattr(tools, name)(rows, x.shape[0], *count, indptr, indices, data, x.ravel(), out.ravel())
     return out
 
 
 @sparse_product.def_aval
-def _(data: Aval, indices: Aval, indptr: Aval, x: Aval, *, rows: int, turned: bool) -> Aval:
-    many = x.shape[0] if turned and x.ndim == 2 else rows
+def _(data: Aval, indices: Aval, indptr: Aval, x: Aval, *, rows: int, transposed: bool) -> Aval:
+    many = x.shape[0] if transposed and x.ndim == 2 else rows
     if x.ndim != 2 or data.shape != indices.shape or data.ndim != 1 or indptr.shape != (many + 1,):
         raise ShapeError(f"sparse_product of {data}, {indices} and {indptr} with {x}")
     if data.dtype != x.dtype:
@@ -57,33 +57,33 @@ sparse_product.separately_linear("data", "x")
 
 
 @sparse_product.def_vjp("data")
-def _(ct: Any, ans: Any, data: Any, indices: Any, indptr: Any, x: Any, *, rows: int, turned: bool) -> Any:
-    return sparse_outer(indices, indptr, *((x, ct) if turned else (ct, x)))
+def _(ct: Any, ans: Any, data: Any, indices: Any, indptr: Any, x: Any, *, rows: int, transposed: bool) -> Any:
+    return sparse_outer(indices, indptr, *((x, ct) if transposed else (ct, x)))
 
 
 @sparse_product.def_vjp("x")
-def _(ct: Any, ans: Any, data: Any, indices: Any, indptr: Any, x: Any, *, rows: int, turned: bool) -> Any:
-    return sparse_product(data, indices, indptr, ct, rows=x.shape[0], turned=not turned)
+def _(ct: Any, ans: Any, data: Any, indices: Any, indptr: Any, x: Any, *, rows: int, transposed: bool) -> Any:
+    return sparse_product(data, indices, indptr, ct, rows=x.shape[0], transposed=not transposed)
 
 
 @sparse_product.def_batch
-def _(size: int, batched: Any, *operands: Any, rows: int, turned: bool) -> Any:
+def _(size: int, batched: Any, *operands: Any, rows: int, transposed: bool) -> Any:
     data, indices, indptr, x = operands
     if any(batched[:3]):
-        return _one_by_one(sparse_product, size, batched, operands, rows=rows, turned=turned)
-    return _beside(size, x, lambda y: sparse_product(data, indices, indptr, y, rows=rows, turned=turned))
+        return _one_by_one(sparse_product, size, batched, operands, rows=rows, transposed=transposed)
+    return _beside(size, x, lambda y: sparse_product(data, indices, indptr, y, rows=rows, transposed=transposed))
 
 
 def _beside(size: int, x: Any, f: Any) -> Any:
-    """What `f` makes of each of a batch of matrices, which are put beside each other."""
+    """The results of `f` for a batch of matrices, which are concatenated along columns."""
     n, k = x.shape[1:]
-    found = f(reshape(transpose(x, perm=(1, 0, 2)), shape=(n, size * k)))
-    return transpose(reshape(found, shape=(found.shape[0], size, k)), perm=(1, 0, 2))
+    result = f(reshape(transpose(x, perm=(1, 0, 2)), shape=(n, size * k)))
+    return transpose(reshape(result, shape=(result.shape[0], size, k)), perm=(1, 0, 2))
 
 
 def _one_by_one(op: Any, size: int, batched: Any, operands: Sequence[Any], **params: Any) -> Any:
-    given = repeated(size, batched, operands)
-    return stack(*[op(*[_nth(v, i) for v in given], **params) for i in range(size)], axis=0)
+    args = repeated(size, batched, operands)
+    return stack(*[op(*[_nth(v, i) for v in args], **params) for i in range(size)], axis=0)
 
 
 def _nth(x: Any, i: int) -> Any:
@@ -94,7 +94,7 @@ def _nth(x: Any, i: int) -> Any:
 
 @_op
 def sparse_outer(indices: Any, indptr: Any, u: Any, v: Any) -> Any:
-    """Of u @ v.T, the elements where the matrix has some."""
+    """The elements of u @ v.T at the stored positions of the matrix."""
     rows = np.repeat(np.arange(u.shape[0]), np.diff(indptr))
     return np.sum(u[rows] * v[indices], axis=1, dtype=u.dtype)
 
@@ -117,12 +117,12 @@ sparse_outer.separately_linear("u", "v")
 
 @sparse_outer.def_vjp("u")
 def _(ct: Any, ans: Any, indices: Any, indptr: Any, u: Any, v: Any) -> Any:
-    return sparse_product(ct, indices, indptr, v, rows=u.shape[0], turned=False)
+    return sparse_product(ct, indices, indptr, v, rows=u.shape[0], transposed=False)
 
 
 @sparse_outer.def_vjp("v")
 def _(ct: Any, ans: Any, indices: Any, indptr: Any, u: Any, v: Any) -> Any:
-    return sparse_product(ct, indices, indptr, u, rows=v.shape[0], turned=True)
+    return sparse_product(ct, indices, indptr, u, rows=v.shape[0], transposed=True)
 
 
 @sparse_outer.def_batch
@@ -133,7 +133,7 @@ def _(size: int, batched: Any, *operands: Any) -> Any:
 # -- systems -------------------------------------------------------------------------------------------------------
 @_op
 def sparse_solve(data: Any, indices: Any, indptr: Any, b: Any, *, csc: bool, trans: bool, factored: bool) -> Any:
-    """The x with A @ x = b, or A.T @ x = b: as `spsolve` finds it, or `splu`, whose last factors are kept."""
+    """The x with A @ x = b, or A.T @ x = b, by `spsolve`, or by `splu`, whose last factors are cached."""
     from scipy import sparse
     from scipy.sparse import linalg
 
@@ -142,8 +142,8 @@ def sparse_solve(data: Any, indices: Any, indptr: Any, b: Any, *, csc: bool, tra
         warnings.simplefilter("ignore", linalg.MatrixRankWarning)
         if factored:
             return _factors(matrix).solve(np.asarray(b, np.float64), "T" if trans else "N").astype(b.dtype)
-        found = linalg.spsolve(matrix.T if trans else matrix, b[:, 0] if b.shape[1] == 1 else b)
-        return np.asarray(found, b.dtype).reshape(b.shape)
+        result = linalg.spsolve(matrix.T if trans else matrix, b[:, 0] if b.shape[1] == 1 else b)
+        return np.asarray(result, b.dtype).reshape(b.shape)
 
 
 _LAST: list[Any] = [None, None]
@@ -152,12 +152,12 @@ _LAST: list[Any] = [None, None]
 def _factors(matrix: Any) -> Any:
     from scipy.sparse import linalg
 
-    known, found = _LAST
+    known, result = _LAST
     key = matrix.format, *(x.tobytes() for x in (matrix.data, matrix.indices, matrix.indptr))
     if known != key:
-        found = linalg.splu(matrix.tocsc())
-        _LAST[:] = key, found
-    return found
+        result = linalg.splu(matrix.tocsc())
+        _LAST[:] = key, result
+    return result
 
 
 @sparse_solve.def_aval
@@ -171,11 +171,11 @@ def _(data: Aval, indices: Aval, indptr: Aval, b: Aval, **params: Any) -> Aval:
 def _(wanted: Any, ct: Any, ans: Any, data: Any, indices: Any, indptr: Any, b: Any, *, csc: bool, trans: bool,
       factored: bool) -> list[Any]:  # fmt: skip
     share = sparse_solve(data, indices, indptr, ct, csc=csc, trans=not trans, factored=factored)
-    found: dict[int, Any] = {3: share}
+    table: dict[int, Any] = {3: share}
     if 0 in wanted:
         sides = (ans, share) if csc != trans else (share, ans)
-        found[0] = negative(sparse_outer(indices, indptr, *sides))
-    return [found.get(i) for i in wanted]
+        table[0] = negative(sparse_outer(indices, indptr, *sides))
+    return [table.get(i) for i in wanted]
 
 
 @sparse_solve.def_batch
@@ -187,7 +187,7 @@ def _(size: int, batched: Any, *operands: Any, **params: Any) -> Any:
 
 
 class Kept:
-    """Factors of SciPy's, which are what they are as long as they are kept."""
+    """Cached factors of SciPy, identified by their object."""
 
     def __init__(self, factors: Any):
         self.factors = factors
@@ -198,7 +198,7 @@ class Kept:
 
 @_op
 def solve_with(b: Any, *, kept: Kept, trans: bool) -> Any:
-    """The x with A @ x = b, or A.T @ x = b, where SciPy has factored A."""
+    """The x with A @ x = b, or A.T @ x = b, given SciPy's factors of A."""
     return kept.factors.solve(np.asarray(b, order="F"), "T" if trans else "N")
 
 

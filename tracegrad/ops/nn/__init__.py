@@ -1,1 +1,1 @@
-"""Ops of neural networks: activations, correlations, patches, and losses."""
+"""Neural network ops: activations, correlations, patches, and losses."""

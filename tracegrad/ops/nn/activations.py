@@ -1,8 +1,8 @@
-"""The functions of one element that networks are made of, with static parameters: each is one op.
+"""Activation functions with static parameters, each one elementwise op.
 
-An op is given by its definition in ops, which is its meaning, its decomposition for the compiler, and what makes it
-precise (no power overflows, no difference cancels); by its rule `rule(t, ans, x, **params)`, linear in `t`; and by the
-parameters that it is tested with. At a kink the derivative is PyTorch's.
+An op is declared by its definition in ops, which is its meaning and its decomposition for the compiler, and which is
+accurate (no power overflows, no difference cancels); by its rule `rule(t, ans, x, **params)`, linear in `t`; and by
+its test parameters. At a kink the derivative is PyTorch's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tracegrad.ops.elementwise.table import (
     subtract,
     where,
 )  # fmt: skip
-from tracegrad.ops.numerics import accurate_derivatives as precise_slopes
+from tracegrad.ops.numerics import accurate_derivatives
 
 Rule = Callable[..., Any]
 
@@ -46,7 +46,7 @@ Rule = Callable[..., Any]
 def activation(
     rule: Rule, impl: Callable[..., Any] | None = None, bends: bool = False, **sample: float | str
 ) -> Callable[[Rule], Op]:
-    """Declare an op by decorating its definition in ops; `impl` is a faster way to say it in NumPy."""
+    """Declare an op by decorating its definition in ops; `impl` is a faster NumPy implementation."""
 
     def declare(definition: Rule) -> Op:
         name = definition.__name__
@@ -91,8 +91,8 @@ def leaky_relu(x: Any, *, negative_slope: float) -> Any:
 
 
 def _elu_rule(t: Any, ans: Any, x: Any, *, alpha: float, scale: float, input_scale: float) -> Any:
-    slope = multiply(exp(multiply(where(less(x, 0), x, 0.0), input_scale)), alpha * scale * input_scale)
-    return where(greater(x, 0), multiply(t, scale), multiply(t, slope))
+    derivative = multiply(exp(multiply(where(less(x, 0), x, 0.0), input_scale)), alpha * scale * input_scale)
+    return where(greater(x, 0), multiply(t, scale), multiply(t, derivative))
 
 
 def _numpy_elu(x: Any, *, alpha: float, scale: float, input_scale: float) -> Any:
@@ -114,7 +114,7 @@ def _silu_bend(x: Any) -> Any:
 
 silu_slope = elementwise(
     "silu_slope(x)",
-    precise_slopes.silu_slope,
+    accurate_derivatives.silu_slope,
     "silu_slope(x)",
     lambda t, ans, x: multiply(t, _silu_bend(x)),
     loop=float_loop,
@@ -122,7 +122,7 @@ silu_slope = elementwise(
 )
 silu = elementwise(
     "silu(x)",
-    precise_slopes.silu,
+    accurate_derivatives.silu,
     "silu(x)",
     lambda t, ans, x: multiply(t, silu_slope(x)),
     loop=float_loop,
@@ -157,7 +157,7 @@ def log_sigmoid(x: Any) -> Any:
 
 x_ndtr_slope = elementwise(
     "x_ndtr_slope(x)",
-    precise_slopes.x_ndtr_slope,
+    accurate_derivatives.x_ndtr_slope,
     "x_ndtr_slope(x)",
     lambda t, ans, x: multiply(
         t, multiply(multiply(gauss_half(x), 1 / math.sqrt(2 * math.pi)), subtract(2, square(x)))
@@ -167,7 +167,7 @@ x_ndtr_slope = elementwise(
 )
 x_ndtr = elementwise(
     "x_ndtr(x)",
-    precise_slopes.x_ndtr,
+    accurate_derivatives.x_ndtr,
     "x_ndtr(x)",
     lambda t, ans, x: multiply(t, x_ndtr_slope(x)),
     loop=float_loop,
@@ -181,15 +181,15 @@ _CUBE = 0.044715 * _LINE
 
 def _gelu_tanh_bend(x: Any) -> Any:
     exponent = multiply(x, add(multiply(square(x), _CUBE), _LINE))
-    slope, bend = add(multiply(square(x), 3 * _CUBE), _LINE), multiply(x, 6 * _CUBE)
+    derivative, bend = add(multiply(square(x), 3 * _CUBE), _LINE), multiply(x, 6 * _CUBE)
     gate, rest = sigmoid(exponent), sigmoid(negative(exponent))
-    steep = add(bend, multiply(square(slope), subtract(rest, gate)))
-    return multiply(multiply(gate, rest), add(multiply(x, steep), multiply(slope, 2)))
+    steep = add(bend, multiply(square(derivative), subtract(rest, gate)))
+    return multiply(multiply(gate, rest), add(multiply(x, steep), multiply(derivative, 2)))
 
 
 gelu_tanh_slope = elementwise(
     "gelu_tanh_slope(x)",
-    precise_slopes.gelu_tanh_slope,
+    accurate_derivatives.gelu_tanh_slope,
     "gelu_tanh_slope(x)",
     lambda t, ans, x: multiply(t, _gelu_tanh_bend(x)),
     loop=float_loop,
@@ -197,7 +197,7 @@ gelu_tanh_slope = elementwise(
 )
 gelu_tanh = elementwise(
     "gelu_tanh(x)",
-    precise_slopes.gelu_tanh,
+    accurate_derivatives.gelu_tanh,
     "gelu_tanh(x)",
     lambda t, ans, x: multiply(t, gelu_tanh_slope(x)),
     loop=float_loop,

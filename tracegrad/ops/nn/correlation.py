@@ -1,4 +1,4 @@
-"""The sums of products of a row with the windows of a longer one: what convolutions of vectors are made of."""
+"""Correlate rows with shorter rows: sums of window products, the base of 1-D convolutions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def correlation(x: Any, v: Any) -> Any:
 
 @primitive(on_complex=HOLOMORPHIC)
 def long_correlation(x: Any, v: Any) -> Any:
-    """The same, which compiled code calls NumPy for."""
+    """As `correlation`, by a NumPy call in compiled code."""
     return _correlated(x, v)
 
 

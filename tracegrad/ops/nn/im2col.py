@@ -1,7 +1,6 @@
-"""The windows of an array, as convolutions read them: each element of a window at its place beside that of the window.
+"""Extract the windows of an array for convolutions (im2col).
 
-Nobody writes this op: sums of products of windows become it when they are recorded
-(`tracegrad.reroll.convolution_idiom`).
+Users do not call this op; recorded sums of window products are rewritten to it (`tracegrad.reroll.convolution_idiom`).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Ints = tuple[int, ...]
 
 @primitive(Move(partial=True))
 def patches(x: Any, *, counts: Ints, sizes: Ints, start: Ints, step: Ints, gap: Ints) -> Any:
-    """Element `(*p, *q)` is `x[start + step * p + gap * q]`: of `counts` windows along each axis, `sizes` elements."""
+    """Element `(*p, *q)` is `x[start + step * p + gap * q]`: `counts` windows along each axis, of `sizes` elements."""
     first = x[tuple(np.s_[a:] for a in start)]
     strides = [s * k for steps in (step, gap) for s, k in zip(x.strides, steps)]
     return np.lib.stride_tricks.as_strided(first, (*counts, *sizes), strides, writeable=False).copy()
@@ -55,7 +54,7 @@ def _(ct: Any, ans: Any, x: Any, *, counts: Ints, sizes: Ints, start: Ints, step
     rank = len(counts)
     # Along axes with several windows of several elements these overlap: one element of all windows after the other.
     shared = [s if c > 1 else 1 for c, s in zip(counts, sizes)]
-    kept = [1 if m > 1 else s for m, s in zip(shared, sizes)]
+    saved = [1 if m > 1 else s for m, s in zip(shared, sizes)]
     apart = [k if c > 1 else g for c, k, g in zip(counts, step, gap)]
     # There, elements of x whose places leave the same remainder are the same elements of windows, side by side.
     classes = [k if m > 1 else 1 for m, k in zip(shared, apart)]
@@ -66,9 +65,9 @@ def _(ct: Any, ans: Any, x: Any, *, counts: Ints, sizes: Ints, start: Ints, step
     for at in product(*map(range, shared)):
         part = ct
         if math.prod(shared) > 1:
-            stop = (*counts, *(q + s for q, s in zip(at, kept)))
+            stop = (*counts, *(q + s for q, s in zip(at, saved)))
             part = slice(ct, start=(0,) * rank + at, stop=stop, step=(1,) * (2 * rank))
-        part = reshape(transpose(part, perm=order), shape=tuple(c * s for c, s in zip(counts, kept)))
+        part = reshape(transpose(part, perm=order), shape=tuple(c * s for c, s in zip(counts, saved)))
         first = [a + g * q for a, g, q in zip(start, gap, at)]
         low = tuple(a // r for a, r in zip(first, classes))
         high = tuple(n - a - (k * (m - 1) + 1 if m else 0) for n, a, k, m in zip(lengths, low, within, part.shape))
@@ -79,7 +78,8 @@ def _(ct: Any, ans: Any, x: Any, *, counts: Ints, sizes: Ints, start: Ints, step
 
 
 def _interleaved(parts: dict[Ints, Any], classes: list[int], shape: Ints) -> Any:
-    """The array of which each part has the elements whose places leave certain remainders; zero where there is none."""
+    """The array assembled from parts, each with the elements at positions of certain remainders; zero where there is
+    none."""
     some = next(iter(parts.values()))
     column = tuple(n for m in some.shape for n in (m, 1))
 
@@ -104,8 +104,8 @@ def _(index: Any, size: Any, shapes: Any, result: Any, *, start: Ints, step: Int
 @patches.def_batch
 def _(size: int, batched: Any, x: Any, *, counts: Ints, sizes: Ints, start: Ints, step: Ints, gap: Ints) -> Any:
     ahead = {"start": (0, *start), "step": (1, *step), "gap": (1, *gap)}
-    found = patches(x, counts=(size, *counts), sizes=(1, *sizes), **ahead)
-    return reshape(found, shape=(size, *counts, *sizes))
+    result = patches(x, counts=(size, *counts), sizes=(1, *sizes), **ahead)
+    return reshape(result, shape=(size, *counts, *sizes))
 
 
 @patches.def_samples

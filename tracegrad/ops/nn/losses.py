@@ -1,4 +1,4 @@
-"""Losses that are so common that each is one op: one node on the tape, with a derivative that computes little."""
+"""Fused losses: each is one op, with one node on the tape and a cheap derivative."""
 
 from __future__ import annotations
 

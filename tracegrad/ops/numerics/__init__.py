@@ -1,1 +1,1 @@
-"""Accurate scalar functions, by pairs of floats where one is not enough."""
+"""Accurate scalar functions, with pairs of floats where one float is not enough."""

@@ -1,7 +1,7 @@
-"""What NumPy does not have, or SciPy with fewer digits than there are, computed by NumPy for the elementwise ops.
+"""Accurate NumPy kernels of functions that NumPy lacks, or that SciPy computes with fewer digits.
 
-An exponential of -x**2 gets its exponent in two parts, the square of the leading bits of x, which is exact, and the
-rest: otherwise the rounding of the square alone would cost it a digit at x = 3 and three at x = 27.
+An exponential of -x**2 gets its exponent in two parts: the square of the leading bits of x, which is exact, and the
+rest. The rounding of the square alone would cost a digit at x = 3 and three digits at x = 27.
 
 erfc: e**-x**2 * (1 + t * r(2 * t - 1)) / (1 + 2 * x) with t = x / (x + k), for x >= 0 up to where it underflows. r
 interpolates at Chebyshev's points, for a relative error under 2**-59 (float64) and 2**-28 (float32) of the whole.
@@ -79,7 +79,7 @@ TAIL_END = {"f64": 28.0, "f32": 11.0}  # erfc has underflowed
 
 
 def in_double(function: Any) -> Any:
-    """`function`, which computes in float64, in the dtype of its operand."""
+    """Wrap `function`, which computes in float64, to return the dtype of its operand."""
 
     def computed(x: Any, *rest: Any) -> Any:
         dtype = np.result_type(x)
@@ -90,7 +90,7 @@ def in_double(function: Any) -> Any:
 
 
 def polynomial(coefficients: Any, x: Any) -> Any:
-    """c0 + c1*x + c2*x**2 + ..., with one array for all that is on the way."""
+    """c0 + c1*x + c2*x**2 + ..., with one array for all intermediate results."""
     total = np.full(np.shape(x), coefficients[-1])
     for coefficient in coefficients[-2::-1]:
         total *= x
@@ -100,7 +100,8 @@ def polynomial(coefficients: Any, x: Any) -> Any:
 
 @in_double
 def gauss(x: Any, factor: float, weight: Any = 1.0) -> Any:
-    """weight * exp(-factor * x**2) for a power of two; the weight comes in before the exponential loses digits."""
+    """weight * exp(-factor * x**2) for a factor that is a power of two; the weight is applied before the exponential
+    loses digits."""
     x = np.clip(x, -100, 100)
     scaled = x * LEADING_BITS
     leading = scaled - (scaled - x)
@@ -120,7 +121,7 @@ def tail(a: Any) -> Any:
 
 @in_double
 def erfc(x: Any) -> Any:
-    """1 - erf(x), precise where it is small."""
+    """1 - erf(x), accurate where it is small."""
     beyond = gauss(x, 1) * tail(np.abs(x))
     return np.where(x < 0, 2 - beyond, beyond)
 
@@ -134,39 +135,39 @@ def ndtr(x: Any) -> Any:
 
 @in_double
 def log_ndtr(x: Any) -> Any:
-    """The logarithm of `ndtr`; SciPy's has no digits where it is small."""
+    """The logarithm of `ndtr`, accurate also where SciPy's loses all digits."""
     import scipy.special
 
     return np.where(x > 0, np.log1p(-ndtr(-np.abs(x))), scipy.special.log_ndtr(np.minimum(x, 0)))
 
 
 def sigmoid(x: Any) -> Any:
-    """1 / (1 + exp(-x)), with the denormal numbers of its left tail."""
+    """1 / (1 + exp(-x)), with the subnormal numbers of its left tail."""
     e = np.exp(-np.abs(x))
     return np.where(np.signbit(x), e, x.dtype.type(1)) / (1 + e)
 
 
 def sech2(x: Any) -> Any:
-    """1 / cosh(x)**2, 0 where that is no normal number."""
+    """1 / cosh(x)**2, 0 where it is subnormal."""
     e = np.exp(-2 * np.abs(x))
     result = 4 * e / np.square(1 + e)
     return np.where(result < np.finfo(x.dtype).smallest_normal, x.dtype.type(0), result)
 
 
-def _turn(x: Any) -> Any:
-    """What is left of x half turns without whole ones, from -1 to 1; nothing is rounded."""
+def _iteration(x: Any) -> Any:
+    """The remainder of x modulo 2 (in half turns), from -1 to 1, without rounding."""
     return x - 2 * np.rint(x * 0.5)
 
 
 def sinpi(x: Any) -> Any:
     """sin(pi * x)"""
-    turn = _turn(x)
-    return np.sin(np.pi * np.where(np.abs(turn) <= 0.5, turn, np.copysign(1, turn) - turn))
+    iteration = _iteration(x)
+    return np.sin(np.pi * np.where(np.abs(iteration) <= 0.5, iteration, np.copysign(1, iteration) - iteration))
 
 
 def cospi(x: Any) -> Any:
     """cos(pi * x)"""
-    return np.sin(np.pi * (0.5 - np.abs(_turn(x))))
+    return np.sin(np.pi * (0.5 - np.abs(_iteration(x))))
 
 
 def sinc(x: Any) -> Any:

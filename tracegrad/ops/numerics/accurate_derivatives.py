@@ -1,26 +1,27 @@
-"""What precise slopes of silu, gelu and sinc rest on, next to their roots and in their tails, and their NumPy meaning.
+"""Accurate derivatives of silu, gelu and sinc near their roots and in their tails, and NumPy kernels of them.
 
 Here `gelu` is x times the normal distribution's probability, and `gelu_tanh` its approximation by a hyperbolic tangent.
 
-silu: let r be the root of the slope, where 1 + r + e**r = 0, and d = x - r. For x < 0 the slope is
+silu: let r be the root of the derivative, where 1 + r + e**r = 0, and d = x - r. For x < 0 the derivative is
 e**x * (1 + x + e**x) / (1 + e**x)**2, and 1 + x + e**x = d + e**r * (e**d - 1) has two terms of one sign.
 
-gelu: for x = -a < 0 the slope is e**(-a**2/2) * (r - a) * h(2*t - 1), with its root r, subtracted in two words,
+gelu: for x = -a < 0 the derivative is e**(-a**2/2) * (r - a) * h(2*t - 1), with its root r, subtracted in two words,
 and t = b / (b + k), b = a / sqrt(2), as in the tail of erfc. h interpolates at Chebyshev's points, for a relative error
 under 2**-53 (float64) and 2**-25 (float32).
 
-gelu_tanh: x / (1 + e**-u) with u = c*x * (1 + k*x**2); the slope for x < 0 is e**u * (1 + e**u + c*x * (1 + 3*k*x**2))
-/ (1 + e**u)**2. With its root r, d = x - r and m = x * (x + r), u is c*d * (1 + k*r**2 + k*m) more than at the root, in
-two words, and the sum in the numerator, which is 0 there, has again two terms of one sign.
+gelu_tanh: x / (1 + e**-u) with u = c*x * (1 + k*x**2); the derivative for x < 0 is
+e**u * (1 + e**u + c*x * (1 + 3*k*x**2)) / (1 + e**u)**2. With its root r, d = x - r and m = x * (x + r), u exceeds its
+value at the root by c*d * (1 + k*r**2 + k*m), in two words. The sum in the numerator, which is 0 at the root, has again
+two terms of one sign.
 
-These slopes are 1 - slope(-x) for x > 0. A product with an exponential that is no normal number takes the other factor
+For x > 0 these derivatives f'(x) are 1 - f'(-x). A product with a subnormal exponential multiplies by the other factor
 before the exponent.
 
-sinc: with y = 1/(pi*x), the slope is (cos(pi*x) - y * sin(pi*x)) / x. Let h be half a turn less the angle, so that cos
-is the sine of pi*h and sin the cosine, sin(pi*h) = pi*h + h**3 * (a + h**2 * s(h**2)) and cos(pi*h) = 1 + h**2 * (b +
-h**2 * c(h**2)). pi*h - y and h*a - y*b are in two words; what is left is small next to the roots. Closer to them than
-that is enough for, the difference of cosine and sine is sqrt(1 + y**2) * sin(pi*h - arctan(y)), whose angles are in two
-words, the second by Taylor's series. Up to x = 1/2 the slope is -x * p(x**2).
+sinc: with y = 1/(pi*x), the derivative is (cos(pi*x) - y * sin(pi*x)) / x. Let pi*h be pi/2 minus the angle, so that
+the cosine is sin(pi*h) and the sine cos(pi*h), sin(pi*h) = pi*h + h**3 * (a + h**2 * s(h**2)) and
+cos(pi*h) = 1 + h**2 * (b + h**2 * c(h**2)). pi*h - y and h*a - y*b are in two words; the rest is small near the roots.
+Closer to a root, the difference of cosine and sine is sqrt(1 + y**2) * sin(pi*h - arctan(y)), with angles in two words,
+the second by Taylor's series. Up to x = 1/2 the derivative is -x * p(x**2).
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from tracegrad.ops.numerics.accurate import TAIL_CENTER, TAIL_END, cospi, gauss,
 from tracegrad.ops.numerics.double_double import ARCTAN, add, divide, in_two_words, multiply, series
 
 __all__ = [
+    "GELU_DERIVATIVE",
     "GELU_ROOT",
-    "GELU_SLOPE",
     "GELU_TANH_BEND",
     "GELU_TANH_CUBE",
     "GELU_TANH_END",
@@ -88,7 +89,7 @@ GELU_TANH_BEND = 1.716972025434726  # c * (1 + 3*k*r**2)
 GELU_TANH_EXP = 0.29195521191476714  # e**u at the root
 GELU_TANH_END = {"f64": 22.0, "f32": 11.2}  # e**u has underflowed
 
-GELU_SLOPE = {
+GELU_DERIVATIVE = {
     "f64": (
         0.4461224510575952,
         -0.082414577761118,
@@ -178,7 +179,7 @@ SINC_ARCTAN = {"f64": ARCTAN, "f32": [in_two_words((-1) ** k, 2 * k + 1, np.floa
 
 
 def _product_with_exp(x: Any, e: Any, factor: Any) -> Any:
-    """factor * e for e = exp(x), with the digits of the product where e is no normal number."""
+    """factor * e for e = exp(x), accurate where e is subnormal."""
     product = np.asarray(factor * e)
     low = np.less(x, -700 if product.dtype == np.float64 else -80)
     if low.any():
@@ -188,7 +189,7 @@ def _product_with_exp(x: Any, e: Any, factor: Any) -> Any:
 
 
 def silu(x: Any) -> Any:
-    """x / (1 + exp(-x)), with the denormal numbers of its left tail."""
+    """x / (1 + exp(-x)), with the subnormal numbers of its left tail."""
     low = np.maximum(-np.abs(x), -1000)
     e = np.exp(low)
     small = _product_with_exp(low, e, low) / (1 + e)
@@ -206,13 +207,13 @@ def silu_slope(x: Any) -> Any:
     if near.any():
         d = (np.asarray(low)[near] - root) - root_low
         numerator[near] = d + SILU_EXP * np.expm1(d)
-    slope = _product_with_exp(low, e, numerator)
-    slope /= np.square(denominator)
-    return np.where(x < 0, slope, 1 - slope)
+    derivative = _product_with_exp(low, e, numerator)
+    derivative /= np.square(denominator)
+    return np.where(x < 0, derivative, 1 - derivative)
 
 
 def _gelu_tanh_parts(x: Any) -> tuple[Any, Any, Any, Any]:
-    """-|x|, d, and in two words what u is more than at the root."""
+    """-|x|, d, and in two words the difference of u from its value at the root."""
     root, root_low = GELU_TANH_ROOT["f64"]
     below = -np.minimum(np.abs(x), 100)
     d = add((below, 0.0), (-root, -root_low))
@@ -238,8 +239,8 @@ def gelu_tanh_slope(x: Any) -> Any:
     weight, e = GELU_TANH_EXP * (1 + low), np.exp(more)
     bend = GELU_TANH_BEND + 3 * GELU_TANH_CUBE["f64"][0] * (below * (below + GELU_TANH_ROOT["f64"][0]))
     numerator = d * bend + GELU_TANH_EXP * np.expm1(more + low)
-    slope = _product_with_exp(more, e, weight * numerator) / np.square(1 + weight * e)
-    return np.where(x < 0, slope, 1 - slope)
+    derivative = _product_with_exp(more, e, weight * numerator) / np.square(1 + weight * e)
+    return np.where(x < 0, derivative, 1 - derivative)
 
 
 @in_double
@@ -255,9 +256,9 @@ def x_ndtr_slope(x: Any) -> Any:
     """The derivative of x times the probability that a standard normal variable is below x."""
     (root, root_low), a = GELU_ROOT["f64"], np.minimum(np.abs(x), TAIL_END["f64"] * 1.4)
     b = a * np.sqrt(0.5)
-    h = polynomial(GELU_SLOPE["f64"], 2 * (b / (b + TAIL_CENTER["f64"])) - 1)
-    slope = gauss(x, 0.5, ((root - a) + root_low) * h)
-    return np.where(x < 0, slope, 1 - slope)
+    h = polynomial(GELU_DERIVATIVE["f64"], 2 * (b / (b + TAIL_CENTER["f64"])) - 1)
+    derivative = gauss(x, 0.5, ((root - a) + root_low) * h)
+    return np.where(x < 0, derivative, 1 - derivative)
 
 
 @in_double
@@ -273,9 +274,9 @@ def sinc_slope(x: Any) -> Any:
 
 
 def _sinc_difference(x: Any) -> Any:
-    """cos(pi * x) - sin(pi * x) / (pi * x) for x > 1 next to its roots."""
-    turn = x - 2 * np.rint(x * 0.5)
-    y = divide(INVERSE_PI["f64"], (np.where(turn < 0, -x, x), 0.0))
+    """cos(pi * x) - sin(pi * x) / (pi * x) for x > 1 near its roots."""
+    iteration = x - 2 * np.rint(x * 0.5)
+    y = divide(INVERSE_PI["f64"], (np.where(iteration < 0, -x, x), 0.0))
     angle, angle_low = multiply(y, series(ARCTAN, multiply(y, y)))
-    lead, lead_low = multiply((0.5 - np.abs(turn), 0.0), PI["f64"])
+    lead, lead_low = multiply((0.5 - np.abs(iteration), 0.0), PI["f64"])
     return np.sqrt(1 + y[0] * y[0]) * np.sin((lead - angle) + (lead_low - angle_low))

@@ -1,12 +1,12 @@
-"""The logarithm of the gamma function and its derivatives, with their digits next to their roots and left of 0.
+"""Accurate log-gamma function and its derivatives, near their roots and for negative arguments.
 
 lgamma: from 1/2 to 5/2 it is (x - 1) * (x - 2) * p((x - 5/4) / (x + 1)), p interpolating at Chebyshev's points, for a
-relative error under 2**-56, and SciPy's right of that.
+relative error under 2**-56. To the right SciPy computes it.
 
-Left of 0 all are told by what they are at y = 1 - x: log(pi / abs(sin(pi*x))) - lgamma(y), digamma(y) -
-pi * cot(pi*x), and pi**2 / sin(pi*x)**2 - trigamma(y). Where these differences cancel, next to the roots between
-negative whole numbers, both terms are computed in two words, those at y by Stirling's series (DLMF 5.11.1 and 5.11.2)
-at y + 12. At the numbers next to three roots two words are not enough: lgamma is a power series about the root there.
+For negative x all are computed from values at y = 1 - x: log(pi / abs(sin(pi*x))) - lgamma(y), digamma(y) -
+pi * cot(pi*x), and pi**2 / sin(pi*x)**2 - trigamma(y). These differences cancel near the roots between negative
+integers. There both terms are computed in two words, the terms at y by Stirling's series (DLMF 5.11.1 and 5.11.2)
+at y + 12. Near three roots two words are not enough: lgamma is a power series about the root there.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ BERNOULLI = [
     (-801165718135489957347924991853, 1590),
 ]
 STIRLING = [in_two_words(p, q * 2 * k * (2 * k - 1)) for k, (p, q) in enumerate(BERNOULLI, 1)]
-STIRLING_SLOPE = [in_two_words(-p, q * 2 * k) for k, (p, q) in enumerate(BERNOULLI, 1)]
+STIRLING_DERIVATIVE = [in_two_words(-p, q * 2 * k) for k, (p, q) in enumerate(BERNOULLI, 1)]
 
 
 # Roots of lgamma, of two words each, and the powers of its series there from the first one on.
@@ -106,12 +106,12 @@ def lgamma(x: Any) -> Any:
     """log(abs(gamma(x)))"""
     import scipy.special
 
-    found = np.asarray(scipy.special.gammaln(x))
+    result = np.asarray(scipy.special.gammaln(x))
     near = np.abs(x - 1.5) < 1
     if near.any():
         x_near = x[near]
-        found[near] = (x_near - 1) * (x_near - 2) * polynomial(BETWEEN, (x_near - 1.25) / (x_near + 1)) + 0.0
-    return _left_of_zero(x, found, _reflected_lgamma)
+        result[near] = (x_near - 1) * (x_near - 2) * polynomial(BETWEEN, (x_near - 1.25) / (x_near + 1)) + 0.0
+    return _left_of_zero(x, result, _reflected_lgamma)
 
 
 @in_double
@@ -131,7 +131,7 @@ def trigamma(x: Any) -> Any:
 
 
 def _left_of_zero(x: Any, found: Any, reflected: Any) -> Any:
-    """`found`, replaced where x is negative and no whole number."""
+    """`found`, replaced where x is negative and not an integer."""
     left = (x < 0) & (x != np.rint(x))
     if left.any():
         found[left] = reflected(x[left])
@@ -156,7 +156,7 @@ def _reflected_trigamma(x: Any) -> Any:
 
 
 def _told_apart(x: Any, a: Any, b: Any, in_two_words: Any) -> Any:
-    """a - b, from numbers of two words where that cancels."""
+    """a - b, from double-double numbers where the difference cancels."""
     difference = np.asarray(a - b)
     cancels = np.abs(difference) < 0.75 * np.maximum(np.abs(b), 1)  # or a loses what 1 - x has
     if cancels.any():
@@ -165,7 +165,7 @@ def _told_apart(x: Any, a: Any, b: Any, in_two_words: Any) -> Any:
 
 
 def _digamma_in_two_words(x: Any) -> Any:
-    sine, cosine = _at_turn(x)
+    sine, cosine = _at_iteration(x)
     y = add((1.0, 0.0), (-x, 0.0))
     total = multiply(PI, divide((-cosine[0], -cosine[1]), sine))
     for k in range(SHIFT):
@@ -173,12 +173,12 @@ def _digamma_in_two_words(x: Any) -> Any:
     z = add(y, (float(SHIFT), 0.0))
     inverse = divide((1.0, 0.0), z)
     square = multiply(inverse, inverse)
-    total = add(total, multiply(square, series(STIRLING_SLOPE, square)))
+    total = add(total, multiply(square, series(STIRLING_DERIVATIVE, square)))
     return add(add(total, log(z)), (-0.5 * inverse[0], -0.5 * inverse[1]))[0]
 
 
 def _lgamma_in_two_words(x: Any) -> Any:
-    sine, _ = _at_turn(x)
+    sine, _ = _at_iteration(x)
     y = add((1.0, 0.0), (-x, 0.0))
     product: Words = PI
     for k in range(SHIFT):
@@ -188,20 +188,20 @@ def _lgamma_in_two_words(x: Any) -> Any:
     stirling = add(multiply(inverse, series(STIRLING, multiply(inverse, inverse))), HALF_LOG_OF_TWO_PI)
     stirling = add(add(stirling, multiply(add(z, (-0.5, 0.0)), log(z))), (-z[0], -z[1]))
     size = np.where(sine[0] < 0, -1.0, 1.0)
-    found = add(log(divide(product, (sine[0] * size, sine[1] * size))), (-stirling[0], -stirling[1]))[0]
+    result = add(log(divide(product, (sine[0] * size, sine[1] * size))), (-stirling[0], -stirling[1]))[0]
     for (high, low), powers in ROOTS:
         gap = (x - high) - low
-        found = np.where(np.abs(gap) < NEXT_TO_ROOT, gap * np.polyval(powers[::-1], gap), found)
-    return found
+        result = np.where(np.abs(gap) < NEXT_TO_ROOT, gap * np.polyval(powers[::-1], gap), result)
+    return result
 
 
-def _at_turn(x: Any) -> tuple[Words, Words]:
-    """sin(pi * t) and cos(pi * t) for what t is left of x without whole numbers."""
-    turn = x - np.rint(x)
-    size = np.abs(turn)
+def _at_iteration(x: Any) -> tuple[Words, Words]:
+    """sin(pi * t) and cos(pi * t) for the fractional part t of x."""
+    iteration = x - np.rint(x)
+    size = np.abs(iteration)
     steep = size > 0.25
     (sine, sine_low), (cosine, cosine_low) = sine_and_cosine(multiply(PI, (np.where(steep, 0.5 - size, size), 0.0)))
-    sign = np.where(turn < 0, -1.0, 1.0)
+    sign = np.where(iteration < 0, -1.0, 1.0)
     return (
         (sign * np.where(steep, cosine, sine), sign * np.where(steep, cosine_low, sine_low)),
         (np.where(steep, sine, cosine), np.where(steep, sine_low, cosine_low)),

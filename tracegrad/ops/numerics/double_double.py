@@ -1,7 +1,7 @@
-"""Arithmetic with numbers of twice the digits: each is an unevaluated sum of two float64, or of two arrays of these.
+"""Double-double arithmetic: a number is an unevaluated sum of two float64, or of two float64 arrays.
 
-For what cancels next to a root. Sums and products are those of Dekker (1971) and Knuth, for numbers below 1e290; an
-operation costs ten to thirty of NumPy's, and is wrong by some 2**-104 of its result.
+It is used where a function cancels near a root. Sums and products are from Dekker (1971) and Knuth, for numbers below
+1e290. An operation takes ten to thirty NumPy operations, and has a relative error of about 2**-104.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LEADING_BITS = 2.0**27 + 1  # Veltkamp's factor: half of the bits of a float64
 
 
 def in_two_words(numerator: int, denominator: int, dtype: Any = np.float64) -> tuple[float, float]:
-    """The quotient of two whole numbers, each word a number of the dtype."""
+    """The quotient of two integers, each word a number of the dtype."""
     high = float(dtype(numerator / denominator))
     over, under = high.as_integer_ratio()
     return high, (numerator * under - over * denominator) / (denominator * under)
@@ -64,7 +64,7 @@ def _halves(a: Any) -> Words:
 
 
 def product(a: Any, b: Any) -> Words:
-    """a * b of numbers of one word, exactly."""
+    """a * b of single-word numbers, exactly."""
     high = a * b
     (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
     return high, ((a_high * b_high - high) + a_high * b_low + a_low * b_high) + a_low * b_low
@@ -92,7 +92,7 @@ def series(coefficients: Sequence[Words], x: Words) -> Words:
 
 
 def log(x: Words) -> Words:
-    """log(x) of x > 0: of a number about 1, by the series of the inverse hyperbolic tangent, and of a power of two."""
+    """log(x) of x > 0: of a number near 1, by the series of the inverse hyperbolic tangent, and of a power of two."""
     mantissa, exponent = np.frexp(x[0])
     exponent = exponent - (mantissa < math.sqrt(0.5))
     scaled = np.ldexp(x[0], -exponent), np.ldexp(x[1], -exponent)

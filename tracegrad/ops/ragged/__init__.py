@@ -1,1 +1,1 @@
-"""Ops on arrays of which only a part is valid."""
+"""Ops on arrays that are only partly valid (ragged arrays)."""

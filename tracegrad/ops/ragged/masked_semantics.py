@@ -1,9 +1,9 @@
-"""Arrays of which a part along each axis is meant: what ops make of them.
+"""Define the masked semantics of ops on padded arrays, which have a valid part along each axis.
 
-Loops compute in arrays of one size. Where turns have sizes of their own (`A[i, :i]`), an array has the greatest, and
-for each axis it is known which elements are meant: so many of the first, or of the last. The others are copies of one
-that is, so that whatever is computed with them raises nothing of its own and spoils no derivative; what is added up or
-contracted is masked. `applied` is the table: an op that it does not know has no meaning here.
+Loops compute with arrays of one size. If iterations have different sizes (`A[i, :i]`), an array has the maximal size,
+and for each axis the valid elements are known: the first n or the last n. The padding repeats a valid element, so a
+computation on it raises no new error and leaves derivatives correct. Sums and contractions are masked.
+`applied` is the table: an op without an entry has no meaning here.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ Params = dict[str, Any]
 
 
 class Unknown(Exception):
-    """Why it is not known what an op makes of parts of arrays."""
+    """Raised if the result of an op on partly valid arrays is not known."""
 
 
 @record(frozen=True, slots=True)
 class Part:
-    """Of an axis, so many elements: the first, the last, or those for which the `mask` is true. `count` is an integer,
-    or a traced one; then `key` tells which. It is at least `least`."""
+    """Valid part of an axis: the first or the last `count` elements, or those for which the `mask` is true. `count` is
+    an integer, or a traced one identified by `key`. It is at least `least`."""
 
     count: Any = field(compare=False)
     last: bool
@@ -71,12 +71,12 @@ class Part:
 
     @classmethod
     def of(cls, count: int, last: bool) -> Part:
-        """The part that is known."""
+        """A part of constant size."""
         return cls(count, last, count, count)
 
     @property
     def reversed(self) -> Part:
-        """Where it lies when the axis is reversed."""
+        """The part of the reversed axis."""
         if self.mask is not None:
             raise Unknown("what a mask chooses, in reverse order")
         return Part(self.count, not self.last, self.key, self.least)
@@ -87,20 +87,20 @@ Parts = tuple[Part | None, ...]
 
 @record(frozen=True, slots=True, eq=False)
 class Parted:
-    """A value of the greatest size (or a literal, or what stands for several results), and for each axis the part of it
-    that is meant, if not all is."""
+    """A value of the maximal size (or a literal, or a multi-result stand-in), and the valid part of each axis, if not
+    all of it."""
 
     value: Any
     parts: Parts = ()
 
 
 def whole(value: Any) -> Parted:
-    """An array all of which is meant."""
+    """An array that is valid everywhere."""
     return Parted(value, (None,) * len(value.shape))
 
 
 def belongs_along(n: int, part: Part) -> Any:
-    """Of each index of an axis of size `n`, whether it lies in the part."""
+    """Whether each index of an axis of size `n` is in the part, as a mask."""
     if part.mask is not None:
         return part.mask
     row = arange(start=0, step=1, length=n, dtype="int64")
@@ -108,15 +108,15 @@ def belongs_along(n: int, part: Part) -> Any:
 
 
 def belongs(shape: Shape, axis: int, part: Part) -> Any:
-    """Of each element of an array, whether it lies in the part of this axis."""
+    """Whether each element of an array is in the part of this axis, as a mask."""
     row = belongs_along(shape[axis], part)
     row = reshape(row, shape=tuple(n if a == axis else 1 for a, n in enumerate(shape)))
     return broadcast_to(row, shape=shape)
 
 
 def clamped(x: Any, parts: Parts) -> Any:
-    """With copies of the first or the last element in the place of those outside of the parts; ones, if none is in.
-    What a mask leaves out stays, for all that reads it has the mask."""
+    """Fill the invalid elements with copies of the first or last valid one; with ones if there is none. Elements
+    outside of a mask are unchanged, because all their readers apply the mask."""
     for axis, part in enumerate(parts):
         if part is not None and part.mask is None:
             start = [0] * len(x.shape)
@@ -130,7 +130,7 @@ def clamped(x: Any, parts: Parts) -> Any:
 
 
 def _masked(x: Parted, axes: Sequence[int], neutral: Any) -> Any:
-    """With a neutral element in the place of those outside of the parts of these axes."""
+    """Fill the invalid elements along these axes with a neutral element."""
     value = x.value
     for axis in axes:
         part = x.parts[axis]
@@ -144,13 +144,13 @@ def _zero(x: Any) -> Any:
 
 
 def _like(x: Any, count: Any) -> Any:
-    """A count as a number to divide an array by."""
+    """A count as a number by which an array can be divided."""
     return float(count) if type(count) is int else cast(count, dtype=x.dtype.name)
 
 
 # -- the table ---------------------------------------------------------------------------------------------------
 def applied(op: Op, params: Params, given: Sequence[Parted], shape: Shape) -> Parted:
-    """What `op` makes of the operands; `shape` is that of the result at its greatest. Raises `Unknown`."""
+    """The result of `op` on the operands; `shape` is its maximal shape. Raises `Unknown`."""
     rule = _elementwise if isinstance(op, Elementwise) else _RULES.get(op)
     if rule is None:
         raise Unknown(f"{op.name} of another size in each turn")
@@ -175,10 +175,10 @@ def _elementwise(op: Op, params: Params, given: Sequence[Parted], shape: Shape) 
 
 def _reshape(op: Op, params: Params, given: Sequence[Parted], shape: Shape) -> Parted:
     (x,) = given
-    kept = [(n, p) for n, p in zip(x.value.shape, x.parts) if n != 1 or p is not None]
-    if [n for n, _ in kept if n != 1] != [n for n in shape if n != 1] or any(n == 1 for n, _ in kept):
+    saved = [(n, p) for n, p in zip(x.value.shape, x.parts) if n != 1 or p is not None]
+    if [n for n, _ in saved if n != 1] != [n for n in shape if n != 1] or any(n == 1 for n, _ in saved):
         raise Unknown("reshape of another size in each turn")
-    rest = iter([p for _, p in kept])
+    rest = iter([p for _, p in saved])
     return Parted(reshape(x.value, shape=shape), tuple([None if n == 1 else next(rest) for n in shape]))
 
 
@@ -225,17 +225,17 @@ def _reduced(op: Op, params: Params, given: Sequence[Parted], shape: Shape) -> P
     cut = [p for a, p in enumerate(x.parts) if p is not None and a in axes]
     if op in (reduce_max, reduce_min) and (x.value.dtype.kind not in "fiu" or not all(p.least for p in cut)):
         raise Unknown(f"{op.name} of what may be nothing")
-    kept = tuple([p for a, p in enumerate(x.parts) if a not in axes])
-    return Parted(op(_masked(x, axes, _neutral(op, x.value)) if cut else x.value, **params), kept)
+    saved = tuple([p for a, p in enumerate(x.parts) if a not in axes])
+    return Parted(op(_masked(x, axes, _neutral(op, x.value)) if cut else x.value, **params), saved)
 
 
 def _count(x: Parted, axes: Sequence[int]) -> Any:
-    """How many elements that are meant there are along the axes."""
+    """The number of valid elements along the axes."""
     counts = [n if p is None else p.count for n, p in zip(x.value.shape, x.parts)]
-    found: Any = 1
+    result: Any = 1
     for a in axes:
-        found = found * counts[a] if type(found) is type(counts[a]) is int else multiply(found, counts[a])
-    return found
+        result = result * counts[a] if type(result) is type(counts[a]) is int else multiply(result, counts[a])
+    return result
 
 
 def _mean(op: Op, params: Params, given: Sequence[Parted], shape: Shape) -> Parted:

@@ -1,8 +1,8 @@
-"""Where an extremum is: argmax and argmin made of other ops.
+"""Decompose argmax and argmin into other ops.
 
-The first index at which an element is the best one is the smallest of `where(hit, index, n)`, which compiled code finds
-without going on. A long vector is gone through once: what is best in each block is kept, and of the elements again only
-those of the first block that has the best are looked at.
+The first index of an extremum is the minimum of `where(hit, index, n)`, which compiled code finds with an early exit.
+A long vector is read once: the extremum of each block is computed, and only the elements of the first block with the
+best one are read again.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ Reduction = Callable[..., Any]
 
 
 def place_of(x: Any, axis: int, best: Reduction, least: Reduction) -> Any:
-    """The first index along `axis` of the extremum by the reduction `best`, or of the first nan; `least` is the op that
-    reduces to the minimum."""
+    """The first index along `axis` of the extremum of the reduction `best`, or of the first nan; `least` is the minimum
+    reduction."""
     n = x.shape[axis]
     if x.dtype == np.bool_:
-        found = _first(logical_not(x) if best is least else x, axis, least)
-        return where(less(found, n), found, 0)
+        result = _first(logical_not(x) if best is least else x, axis, least)
+        return where(less(result, n), result, 0)
     if x.shape != (n,) or n < LONG:
         return _first_of(x, best(x, axes=(axis,)), axis, least)
     whole = n // BLOCK * BLOCK
@@ -65,7 +65,7 @@ def _first_of(x: Any, best: Any, axis: int, least: Reduction) -> Any:
 
 
 def _first(hit: Any, axis: int, least: Reduction) -> Any:
-    """The first index along `axis` of what is true; the size of the axis if nothing is."""
+    """The first index along `axis` that is true; the size of the axis if none is."""
     n = hit.shape[axis]
     places = arange(start=0, step=1, length=n, dtype="int64")
     shape = tuple(n if a == axis else 1 for a in range(len(hit.shape)))

@@ -1,4 +1,4 @@
-"""How many bins a histogram has, by NumPy's estimators."""
+"""Compute histogram bin counts with NumPy's estimators."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["bin_count"]
 
 @primitive()
 def bin_count(x: Any, bounds: Any, *, how: str) -> Any:
-    """The number of bins that `np.histogram_bin_edges` gives each row by the estimator `how`, between its two bounds,
-    or between the extrema where there are no bounds."""
-    found = np.empty(x.shape[:-1], np.int64)
-    for at in np.ndindex(found.shape):
-        found[at] = len(np.histogram_bin_edges(x[at], how, tuple(sorted(bounds[at])) or None)) - 1
-    return found
+    """The number of bins of `np.histogram_bin_edges` for each row by the estimator `how`, between its two bounds, or
+    between the extrema if there are no bounds."""
+    result = np.empty(x.shape[:-1], np.int64)
+    for at in np.ndindex(result.shape):
+        result[at] = len(np.histogram_bin_edges(x[at], how, tuple(sorted(bounds[at])) or None)) - 1
+    return result
 
 
 @bin_count.def_aval

@@ -1,7 +1,7 @@
-"""The maximum of which the first of equal elements has the derivative, where `reduce_max` divides it among them.
+"""Compute maxima whose derivative goes to the first of equal elements; `reduce_max` divides it among them.
 
-It is what PyTorch's pooling means. The axes stay as they are: windows that tile an array are a reshape of it, which
-compiled code reads where it lies, and one axis for all places of a window would be a copy.
+PyTorch's pooling has this derivative. The axes of windows are not merged: windows that tile an array are a reshape of
+it, which compiled code reads in place, and a single window axis would require a copy.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ __all__ = ["first_max", "first_place"]
 
 @primitive()
 def first_max(x: Any, *, axes: tuple[int, ...]) -> Any:
-    """The maximum of `x` over `axes`; nan if there is one. Of equal elements the first has the derivative."""
+    """The maximum of `x` over `axes`; nan if there is one. The first of equal elements has the derivative."""
     return np.max(x, axis=axes)
 
 
 def first_place(x: Any, best: Any, axes: tuple[int, ...]) -> Any:
-    """The number, int32 and in row-major order of `axes`, of the first element that is `best`, the maximum, or nan."""
+    """The index, int32 and in row-major order of `axes`, of the first element that equals the maximum `best`, or is
+    nan."""
     hit = logical_or(equal(x, unreduce(best, x.shape, axes)), not_equal(x, x))
     return reduce_min(where(hit, _numbers(x, axes), count_of(x, axes)), axes=axes)
 

@@ -1,4 +1,4 @@
-"""Which integers are among others."""
+"""Test membership of integers in sets (`isin`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["is_member"]
 
 @primitive()
 def is_member(x: Any, tests: Any) -> Any:
-    """Of each integer of `x` whether it is among `tests`, which have some of the leading axes of `x` and one more."""
+    """Whether each integer of `x` is in `tests`, which has leading axes of `x` and one more axis."""
     lead = tests.shape[:-1]
     if not lead:
         return np.isin(x, tests)

@@ -1,6 +1,7 @@
-"""Elements at places of the sorted order, without sorting the others, and running extrema.
+"""Compute order statistics without a full sort (partition, select), and running extrema.
 
-Which of equal elements is meant is not said; each place has one, to which its derivative belongs.
+It is unspecified which of equal elements is selected. Each selected position has one element, which gets the
+derivative.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def _shape(x: Aval, places: Places) -> tuple[int, ...]:
 
 @primitive(on_complex=AS_WRITTEN)
 def argselect(x: Any, *, places: Places) -> Any:
-    """The indices along the last axis of the elements at `places` of the sorted order."""
+    """The indices along the last axis of the elements at positions `places` of the sorted order."""
     return np.argpartition(x, places, axis=-1)[..., list(places)]
 
 
@@ -65,7 +66,7 @@ def _(x: Aval, *, places: Places) -> Aval:
 
 @primitive(on_complex=AS_WRITTEN)
 def select(x: Any, *, places: Places) -> Any:
-    """The elements at `places` of the sorted order along the last axis; nan counts as the largest."""
+    """The elements at positions `places` of the sorted order along the last axis; nan counts as the largest."""
     return np.partition(x, places, axis=-1)[..., list(places)]
 
 
@@ -96,7 +97,7 @@ for _op in (argselect, select):
 
 # -- select_at ---------------------------------------------------------------------------------------------------
 def _rows_at(partition: Any, x: Any, places: Any) -> Any:
-    """What a partition of each row has at the places of that row."""
+    """The partition of each row, at the positions of the row."""
     if not places.size:
         return partition(x[..., :1], 0, axis=-1)[..., :0].reshape(places.shape)
     flat = places.reshape(-1, places.shape[-1])
@@ -108,13 +109,13 @@ def _rows_at(partition: Any, x: Any, places: Any) -> Any:
 
 @primitive()
 def argselect_at(x: Any, places: Any) -> Any:
-    """The indices along the last axis of the elements at `places` of the sorted order of each row."""
+    """The indices along the last axis of the elements at positions `places` of the sorted order, per row."""
     return _rows_at(np.argpartition, x, places)
 
 
 @primitive()
 def select_at(x: Any, places: Any) -> Any:
-    """The elements at `places` of the sorted order of each row; nan counts as the largest."""
+    """The elements at positions `places` of the sorted order of each row; nan counts as the largest."""
     return _rows_at(np.partition, x, places)
 
 
@@ -157,7 +158,8 @@ for _op in (argselect_at, select_at):
 # -- partitions --------------------------------------------------------------------------------------------------
 @primitive(on_complex=AS_WRITTEN)
 def argpartition(x: Any, *, places: Places, axis: int) -> Any:
-    """Indices along `axis` that put each element of `places` where it is in the sorted order, what is less before."""
+    """Indices along `axis` that put each element of `places` at its sorted position, with smaller elements before
+    it."""
     return np.argpartition(x, places, axis=axis)
 
 
@@ -184,8 +186,8 @@ def _partition(x: Any, *, places: Places, axis: int) -> tuple[Any, Any]:
 
 @primitive(Compose(_partition, moves=True), on_complex="")
 def partition(x: Any, *, places: Places, axis: int) -> tuple[Any, Any]:
-    """`x` with each element of `places` along `axis` where it is in the sorted order, what is less before; and the
-    indices, those of `argpartition`."""
+    """`x` with each element of `places` along `axis` at its sorted position, with smaller elements before it; and the
+    indices of `argpartition`."""
     index = argpartition.impl(x, places=places, axis=axis)
     return np.take_along_axis(x, index, axis), index
 
@@ -207,8 +209,7 @@ def _(tangents: Any, ans: Any, x: Any, *, places: Places, axis: int) -> tuple[An
 
 @primitive()
 def partitioned_values(x: Any, *, places: Places, axis: int) -> Any:
-    """The first of `partition`, which NumPy finds sooner without indices; within the parts elements have another
-    order."""
+    """The values of `partition`, which NumPy computes faster without indices; within the parts the order may differ."""
     return np.partition(x, places, axis=axis)
 
 

@@ -1,4 +1,4 @@
-"""Reductions other than the sum: extrema, products, arg-extrema, and the means and log-sums made of them."""
+"""Reductions other than the sum: extrema, products, arg-extrema, and composites such as mean and softmax."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _(tangents: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
 
 
 def _is_extremum(x: Any, ans: Any, axes: tuple[int, ...]) -> Any:
-    """Whether each element is the extremum: one that is nan is that of the elements that are nan."""
+    """Whether each element is the extremum; if the extremum is nan, whether the element is nan."""
     return logical_or(equal(x, unreduce(ans, x.shape, axes)), not_equal(x, x))
 
 
@@ -130,16 +130,16 @@ def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
     n = math.prod([x.shape[a] for a in axes])
     if n <= 1:  # there are no others, so no value of x is needed
         return unreduce(ct, x.shape, axes)
-    kept = [a for a in range(len(x.shape)) if a not in axes]
-    order = (*kept, *axes)
+    saved = [a for a in range(len(x.shape)) if a not in axes]
+    order = (*saved, *axes)
     moved = transpose(x, perm=order)
-    flat = reshape(moved, shape=(math.prod([x.shape[a] for a in kept]), n))
+    flat = reshape(moved, shape=(math.prod([x.shape[a] for a in saved]), n))
     others = transpose(reshape(_product_of_others(flat), shape=moved.shape), perm=inverse_permutation(order))
     return multiply(unreduce(ct, x.shape, axes), others)
 
 
 def _product_of_others(x: Any) -> Any:
-    """Along axis 1, the product of all elements but this one: exact with zeros, in 2 log2(n) steps, at every order."""
+    """Along axis 1, the product of all other elements: exact with zeros, in 2 log2(n) steps, at every order."""
     rows, n = x.shape
     if n <= 1:
         return full(shape=x.shape, value=1.0, dtype=name_of(x.dtype))
@@ -218,7 +218,7 @@ for _op in (argmax, argmin):
 # -- argmedian -------------------------------------------------------------------------------------------
 @primitive()
 def argmedian(x: Any, *, axis: int) -> Any:
-    """The index along `axis` of the median, the lower one of an even number; of the first nan, if there is one."""
+    """The index along `axis` of the median, the lower one of an even count; of the first nan, if there is one."""
     n = x.shape[axis]
     middle = np.take(np.argpartition(x, (n - 1) // 2, axis=axis), (n - 1) // 2, axis=axis)
     unordered = np.not_equal(x, x)
@@ -236,18 +236,18 @@ argmedian.def_samples(_arg_samples)
 # -- pick --------------------------------------------------------------------------------------------------
 @primitive(on_complex=AS_WRITTEN)
 def pick(x: Any, indices: Any, *, axis: int) -> Any:
-    """The elements of `x` at `indices` along `axis`, one in each place.
+    """The elements of `x` at `indices` along `axis`, one per position.
 
     The indices count from 0, and have the shape of `x` without that axis, or with it at length one; so has the result.
     """
-    kept = indices if indices.ndim == x.ndim else np.expand_dims(indices, axis)
-    return np.take_along_axis(x, kept, axis).reshape(indices.shape)
+    saved = indices if indices.ndim == x.ndim else np.expand_dims(indices, axis)
+    return np.take_along_axis(x, saved, axis).reshape(indices.shape)
 
 
 @pick.def_aval
 def _(x: Aval, indices: Aval, *, axis: int) -> Aval:
-    kept = tuple(1 if a == axis else n for a, n in enumerate(x.shape))
-    if indices.shape not in (kept, reduced_shape(x.shape, (axis,))):
+    saved = tuple(1 if a == axis else n for a, n in enumerate(x.shape))
+    if indices.shape not in (saved, reduced_shape(x.shape, (axis,))):
         raise ShapeError(f"pick: indices {indices} do not fit {x} along axis {axis}")
     return Aval(indices.shape, x.dtype)
 
@@ -262,7 +262,7 @@ def _(x: Any, indices: Any, *, axis: int) -> Any:
 
 
 def _places(shape: tuple[int, ...], axis: int, dtype: str) -> Any:
-    """The index along `axis` of each place of an array of `shape`."""
+    """An array of `shape` with the index along `axis`."""
     along = arange(start=0, step=1, length=shape[axis], dtype=dtype)
     return broadcast_to(reshape(along, shape=tuple(n if a == axis else 1 for a, n in enumerate(shape))), shape=shape)
 
@@ -285,12 +285,12 @@ def _() -> Any:
 
 # -- mean and variance ---------------------------------------------------------------------------------
 def count_of(x: Any, axes: tuple[int, ...]) -> int:
-    """How many elements one result of a reduction over `axes` is made of."""
+    """The number of elements that a reduction over `axes` combines."""
     return math.prod(aval_of(x).shape[a] for a in axes)
 
 
 def _shared(x: Any, count: float) -> Any:
-    """`x` / `count`, which may be too large for half precision."""
+    """`x` / `count`, for a count that may exceed half precision."""
     if x.dtype != HALF:
         return divide(x, count)
     return cast(divide(cast(x, dtype="float32"), count), dtype=HALF.name)
@@ -321,7 +321,7 @@ def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
 
 @primitive(on_complex=AS_WRITTEN, order="K")
 def var(x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
-    """The variance over `axes`: the mean square deviation, with n - ddof for n."""
+    """The variance over `axes`: the sum of squared deviations divided by n - ddof."""
     return np.var(x, axis=axes, ddof=ddof)
 
 
@@ -354,8 +354,8 @@ def _(x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
 
 @var.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
-    slope = _shared(multiply(_deviation(x, axes), 2), _freedom(x, axes, ddof))
-    return multiply(unreduce(ct, x.shape, axes), slope)
+    derivative = _shared(multiply(_deviation(x, axes), 2), _freedom(x, axes, ddof))
+    return multiply(unreduce(ct, x.shape, axes), derivative)
 
 
 @var.def_samples
@@ -366,7 +366,7 @@ def _() -> Any:
 
 @primitive(on_complex=AS_WRITTEN, order="K")
 def std(x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
-    """The square root of `var`; its slope is 0 where that is 0."""
+    """The square root of `var`; its derivative is 0 where `var` is 0."""
     return np.std(x, axis=axes, ddof=ddof)
 
 
@@ -402,7 +402,7 @@ def logsumexp(x: Any, *, axes: tuple[int, ...]) -> Any:
 
 
 def _numpy_top(x: Any, axes: tuple[int, ...]) -> Any:
-    """The maximum, where that is finite, else 0."""
+    """The maximum if it is finite, else 0."""
     top = np.max(x, axis=axes, keepdims=True)
     return np.where(np.isfinite(top), top, 0)
 
@@ -464,7 +464,7 @@ softmax.def_samples(_axes_samples)
 
 @primitive(order="K")
 def log_softmax(x: Any, *, axes: tuple[int, ...]) -> Any:
-    """log(softmax(x)) over `axes`, which neither overflows nor loses small differences of large numbers."""
+    """log(softmax(x)) over `axes`, without overflow, accurate for small differences of large numbers."""
     shifted = x - _numpy_top(x, axes)
     return shifted - np.log(np.sum(np.exp(shifted), axis=axes, keepdims=True))
 

@@ -1,4 +1,4 @@
-"""The rows of matrices in order."""
+"""Sort the rows of matrices (lexicographic order)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ __all__ = ["row_order"]
 
 @primitive()
 def row_order(x: Any) -> Any:
-    """The indices that sort the rows of matrices, by their first elements, then by the second ones, and so on; equal
-    rows keep their order."""
+    """The indices that sort the rows of matrices in lexicographic order; equal rows keep their order."""
     if not x.shape[-1]:
         return np.broadcast_to(np.arange(x.shape[-2]), x.shape[:-1]).copy()
     return np.lexsort(np.moveaxis(x, -1, 0)[::-1], axis=-1)

@@ -1,4 +1,4 @@
-"""Running products and the like along one axis: first-order linear recurrences, whose derivatives are such again."""
+"""Cumulative ops along one axis: first-order linear recurrences, whose derivatives are linear recurrences too."""
 
 from __future__ import annotations
 
@@ -66,21 +66,22 @@ def _(a: Aval, b: Aval, *, axis: int) -> Aval:
 
 
 def _shifted(x: Any, axis: int, by: int, value: float) -> Any:
-    """`x` moved by one place along `axis`, forwards (`by` 1) or backwards (-1), with `value` in the free place."""
+    """`x` shifted by one position along `axis`, forwards (`by` 1) or backwards (-1), with `value` in the free
+    position."""
     n = x.shape[axis]
     start = tuple(1 if k == axis and by < 0 and n else 0 for k in range(len(x.shape)))
     stop = tuple(max(m - 1, 0) if k == axis and by > 0 else m for k, m in enumerate(x.shape))
-    kept = slice(x, start=start, stop=stop, step=(1,) * len(x.shape))
+    saved = slice(x, start=start, stop=stop, step=(1,) * len(x.shape))
     one = tuple(1 if k == axis and n else 0 for k in range(len(x.shape)))
     none = (0,) * len(x.shape)
     low, high = (one, none) if by > 0 else (none, one)
-    return pad(kept, low=low, high=high, interior=none, value=value)
+    return pad(saved, low=low, high=high, interior=none, value=value)
 
 
 def _backwards(a: Any, b: Any, axis: int) -> Any:
     """r[i] = a[i + 1] * r[i + 1] + b[i], from the last to the first."""
-    turned = [flip(x, axes=(axis,)) for x in (_shifted(a, axis, -1, 0.0), b)]
-    return flip(linear_scan(*turned, axis=axis), axes=(axis,))
+    flipped = [flip(x, axes=(axis,)) for x in (_shifted(a, axis, -1, 0.0), b)]
+    return flip(linear_scan(*flipped, axis=axis), axes=(axis,))
 
 
 @linear_scan.def_vjp("a")

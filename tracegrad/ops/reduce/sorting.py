@@ -1,7 +1,7 @@
-"""Order: sorting, the indices that sort an array, those of running extrema and modes, and places in sorted arrays.
+"""Sort arrays, compute sorting indices, running arg-extrema and modes, and search sorted arrays.
 
 Indices are int64 and have no derivative; values are a gather at the indices, which has one. NaN counts as the largest
-of all numbers, as NumPy and PyTorch have it.
+number, as in NumPy and PyTorch.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def _indices(x: Aval, *, axis: int, **params: Any) -> Aval:
 # -- argsort ---------------------------------------------------------------------------------------------
 @primitive(on_complex=AS_WRITTEN)
 def argsort(x: Any, *, axis: int, descending: bool, stable: bool | None) -> Any:
-    """The indices that sort `x` along `axis`; if `stable`, equal elements keep their order, either way. If that is
-    None, nothing depends on it, and compiled code may have another order than NumPy."""
+    """The indices that sort `x` along `axis`. If `stable`, equal elements keep their order. With None, their order does
+    not matter, and compiled code may differ from NumPy."""
     kind: Any = "stable" if stable else None
     if not descending:
         return np.argsort(x, axis=axis, kind=kind)
@@ -88,7 +88,7 @@ def _sorted(x: Any, *, axis: int, **params: Any) -> tuple[Any, Any]:
 
 @primitive(Compose(_sorted, moves=True), on_complex="")
 def sort(x: Any, *, axis: int, descending: bool, stable: bool) -> tuple[Any, Any]:
-    """`x` sorted along `axis`, and the indices that sort it, those of `argsort`."""
+    """`x` sorted along `axis`, and the indices that sort it, as from `argsort`."""
     index = argsort.impl(x, axis=axis, descending=descending, stable=stable)
     return (x.take(index) if x.ndim == 1 else np.take_along_axis(x, index, axis)), index
 
@@ -114,7 +114,7 @@ sort.def_samples(_smooth_samples)
 # -- sorted_values ---------------------------------------------------------------------------------------
 @primitive(on_complex=AS_WRITTEN)
 def sorted_values(x: Any, *, axis: int, descending: bool, stable: bool) -> Any:
-    """`x` sorted along `axis`: the values of `sort`, for which NumPy needs no indices."""
+    """`x` sorted along `axis`: the values of `sort`, which NumPy computes without indices."""
     kind: Any = "stable" if stable else None
     if not descending:
         return np.sort(x, axis=axis, kind=kind)
@@ -148,13 +148,13 @@ def _running(extremum: np.ufunc, x: Any, axis: int) -> Any:
 
 @primitive()
 def cumargmax(x: Any, *, axis: int) -> Any:
-    """The index of the maximum so far along `axis`: of equal ones the last, of nans the first."""
+    """The index of the maximum so far along `axis`: the last of equal ones, the first nan."""
     return _running(np.maximum, x, axis)
 
 
 @primitive()
 def cumargmin(x: Any, *, axis: int) -> Any:
-    """The index of the minimum so far along `axis`: of equal ones the last, of nans the first."""
+    """The index of the minimum so far along `axis`: the last of equal ones, the first nan."""
     return _running(np.minimum, x, axis)
 
 
@@ -173,9 +173,9 @@ for _op in (cumargmax, cumargmin):
 # -- argmode ---------------------------------------------------------------------------------------------
 @primitive()
 def argmode(x: Any, *, axis: int) -> Any:
-    """The index along `axis` of the last of the most frequent elements; among equally frequent ones, of the least.
+    """The index along `axis` of the last occurrence of the most frequent element; of the least one, if several are.
 
-    A nan is equal to none, as in PyTorch, and the answer where it is the first of elements that all differ.
+    A nan equals no element, as in PyTorch; it is the mode if it comes first among elements that all differ.
     """
     shape = reduced_shape(x.shape, (axis,))
     return (
@@ -210,7 +210,7 @@ def _() -> Any:
 # -- searchsorted ----------------------------------------------------------------------------------------
 @primitive(on_complex=AS_WRITTEN)
 def searchsorted(x: Any, values: Any, *, right: bool) -> Any:
-    """Where to insert `values` into `x`, sorted along its last axis, to keep it sorted.
+    """The positions at which to insert `values` into `x`, sorted along its last axis, to keep it sorted.
 
     `x` of one axis serves all values; else `x` and `values` have equal leading axes. Before equal elements, or `right`
     of them.

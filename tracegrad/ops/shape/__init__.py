@@ -1,1 +1,1 @@
-"""Ops that move data: shapes, fills, stacks, and batches."""
+"""Data movement ops: shapes, fills, stacks, and batches."""

@@ -1,4 +1,4 @@
-"""What the batch rules of ops share, see `Op.batch`."""
+"""Utilities of batching rules, see `Op.batch`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["picked", "repeated", "to_axis"]
 
 
 def repeated(size: int, batched: Sequence[bool], operands: Sequence[Any]) -> list[Any]:
-    """The operands, with those that are not `batched` repeated along a new axis 0; literals stay."""
+    """The operands, with unbatched ones repeated along a new axis 0; literals stay."""
     return [
         x if many or is_literal(x) else broadcast_to(x, shape=(size, *x.shape)) for x, many in zip(operands, batched)
     ]

@@ -1,4 +1,4 @@
-"""Arrays that are made of nothing: ops without operands."""
+"""Fill ops: arrays made without operands (`full`, `arange`)."""
 
 from __future__ import annotations
 

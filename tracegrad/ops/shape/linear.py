@@ -1,4 +1,4 @@
-"""Ops that are linear in their arrays and move data: each one's vjp is its transpose, another op of this page."""
+"""Linear and data movement ops; the vjp of each is its transpose, another op of this module."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def _(tangents: Any, ans: Any, x: Any, *, dtype: str) -> Any:
 
 
 def in_dtype(ct: Any, dtype: np.dtype[Any]) -> Any:
-    """The cotangent of a value of `dtype`, given that of the value converted: of a real one, the real part."""
+    """The cotangent of a value of `dtype`, given the cotangent of the converted value: the real part for a real
+    value."""
     if ct.dtype.kind == "c" and dtype.kind != "c":
         ct = TABLE["real"](ct)
     return cast(ct, dtype=name_of(dtype))
@@ -62,7 +63,7 @@ def _() -> Any:
 # -- fresh: the same values under another name -----------------------------------------------------
 @primitive(Identity())
 def fresh(x: Any, *, tag: int) -> Any:
-    """`x`, as a value that derivatives can be taken with respect to; no two tags are one value."""
+    """`x`, as a new value to differentiate with respect to; different tags are different values."""
     return np.array(x)
 
 
@@ -293,7 +294,7 @@ def unreduce(x: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
         if not shape:
             return x
         if not isinstance(x, Carrier) and math.prod(shape) <= 1024:
-            return np.full(shape, x, x.dtype)  # which takes NumPy a third of the time of a view
+            return np.full(shape, x, x.dtype)  # which NumPy makes faster than a view
         return broadcast_to(x, shape=tuple(shape))
     return broadcast_to(keep_axes(x, shape, axes), shape=tuple(shape))
 

@@ -1,7 +1,7 @@
-"""Indices as often as values say: where a mask is true, and what `np.repeat` repeats.
+"""Repeat indices by counts: the positions where a mask is true, and the indices of `np.repeat`.
 
-How many there are depends on values, a shape may not: `size` is how many the caller takes for granted. Where there are
-fewer, zeros follow; where there are more, the rest is left out. Whoever asks for a `size` sees to it that it is right.
+The number of indices depends on values, and a shape must not: the caller passes `size`, the expected number. If there
+are fewer indices, zeros follow; if there are more, the rest is dropped. The caller ensures that `size` is correct.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ __all__ = ["repeated_index"]
 
 @primitive()
 def repeated_index(counts: Any, *, size: int) -> Any:
-    """Each index of the last axis as often as `counts` says there, in order: the first `size` of all, then zeros.
+    """Each index of the last axis repeated by its count in `counts`, in order: the first `size` of them, padded with
+    zeros.
 
-    Of booleans: the indices of those that are true.
+    For booleans: the indices of true elements.
     """
     out = np.zeros((*counts.shape[:-1], size), np.int64)
     every = np.arange(0 if counts.dtype.kind == "b" else counts.shape[-1])
     for place in np.ndindex(counts.shape[:-1]):
         row = counts[place]
-        found = np.flatnonzero(row) if row.dtype.kind == "b" else np.repeat(every, np.maximum(row, 0))
-        out[place][: len(found)] = found[:size]
+        result = np.flatnonzero(row) if row.dtype.kind == "b" else np.repeat(every, np.maximum(row, 0))
+        out[place][: len(result)] = result[:size]
     return out
 
 

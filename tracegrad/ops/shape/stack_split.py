@@ -1,5 +1,4 @@
-"""Arrays taken apart along an axis, by `unbind` and `split`, whose results are views; and put together, by `place` and
-`stack`."""
+"""Split arrays along an axis into views (`unbind`, `split`), and join arrays (`place`, `stack`)."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ def _part(x: Any, axis: int, start: int, stop: int) -> Any:
 
 
 def _with_part(x: Any, new: Any, axis: int, start: int) -> Any:
-    """`x` with `new` from `start` on."""
+    """`x` with `new` written from `start` on."""
     stop, n = start + new.shape[axis], x.shape[axis]
     pieces = [_part(x, axis, 0, start), new, _part(x, axis, stop, n)]
     return concatenate(*[piece for piece in pieces if piece.shape[axis] or piece is new], axis=axis)
@@ -60,14 +59,14 @@ def _placed(*parts: Any, axis: int, starts: tuple[int, ...], size: int, grown: b
 
 
 def _zeros(like: Any, axis: int, size: int) -> Any:
-    """Zeros of the shape of `like` but for `axis`; None if there are none."""
+    """Zeros of the shape of `like` except along `axis`; None if there are none."""
     shape = (*like.shape[:axis], size, *like.shape[axis + 1 :])
     return full(shape=shape, value=False if like.dtype.kind == "b" else 0.0, dtype=like.dtype.name) if size else None
 
 
 @primitive(Compose(_placed, moves=True))
 def place(*parts: Any, axis: int, starts: tuple[int, ...], size: int, grown: bool) -> Any:
-    """An array of `size` along `axis` that has the parts from `starts` on, which ascend, and zeros elsewhere.
+    """An array of `size` along `axis` with the parts at the ascending positions `starts`, and zeros elsewhere.
 
     If `grown`, the parts do not have that axis: each is one element along it. The transpose of taking apart.
     """
@@ -95,12 +94,12 @@ place.linear_in("parts")
 @place.def_vjp_all
 def _(wanted: Sequence[int], ct: Any, ans: Any, *parts: Any, axis: int, starts: tuple[int, ...], size: int,
       grown: bool) -> list[Any]:  # fmt: skip
-    found = []
+    results = []
     for i in wanted:
         length = 1 if grown else parts[i].shape[axis]
         piece = _part(ct, axis, starts[i], starts[i] + length)
-        found.append(reshape(piece, shape=parts[i].shape) if grown else piece)
-    return found
+        results.append(reshape(piece, shape=parts[i].shape) if grown else piece)
+    return results
 
 
 @place.def_samples
@@ -159,7 +158,7 @@ def _unbound(x: Any, *, axis: int) -> tuple[Any, ...]:
 
 @primitive(Compose(_unbound, moves=True), aliases=True)
 def unbind(x: Any, *, axis: int) -> tuple[Any, ...]:
-    """What `x` has along `axis`, one by one, without that axis."""
+    """The slices of `x` along `axis`, without that axis."""
     if x.ndim == 1:
         return tuple([x[k, ...] for k in range(x.shape[0])])
     return tuple(x.swapaxes(0, axis)) if axis < 2 else tuple(np.moveaxis(x, axis, 0))
@@ -176,11 +175,11 @@ unbind.linear_in("x")
 
 @unbind.def_vjp_all
 def _(wanted: Sequence[int], cts: Any, ans: Any, x: Any, *, axis: int) -> list[Any]:
-    given = tuple([ct for ct in cts if ct is not None])
-    if len(given) == len(cts):
-        return [bind(stack, given, {"axis": axis})]
+    operands = tuple([ct for ct in cts if ct is not None])
+    if len(operands) == len(cts):
+        return [bind(stack, operands, {"axis": axis})]
     starts = tuple([k for k, ct in enumerate(cts) if ct is not None])
-    return [bind(place, given, {"axis": axis, "starts": starts, "size": x.shape[axis], "grown": True})]
+    return [bind(place, operands, {"axis": axis, "starts": starts, "size": x.shape[axis], "grown": True})]
 
 
 @unbind.def_put
@@ -202,7 +201,7 @@ def _parts(x: Any, *, axis: int, bounds: tuple[int, ...]) -> tuple[Any, ...]:
 
 @primitive(Compose(_parts, moves=True), aliases=True)
 def split(x: Any, *, axis: int, bounds: tuple[int, ...]) -> tuple[Any, ...]:
-    """The parts of `x` along `axis` between neighbours of `bounds`, which go from 0 to its size."""
+    """The parts of `x` along `axis` between adjacent `bounds`, which go from 0 to its size."""
     before = (_WHOLE,) * axis
     return tuple([x[(*before, builtins.slice(a, b))] for a, b in itertools.pairwise(bounds)])
 
@@ -221,11 +220,11 @@ split.linear_in("x")
 
 @split.def_vjp_all
 def _(wanted: Sequence[int], cts: Any, ans: Any, x: Any, *, axis: int, bounds: tuple[int, ...]) -> list[Any]:
-    given = tuple([ct for ct in cts if ct is not None])
-    if len(given) == len(cts):
-        return [bind(concatenate, given, {"axis": axis})]
+    operands = tuple([ct for ct in cts if ct is not None])
+    if len(operands) == len(cts):
+        return [bind(concatenate, operands, {"axis": axis})]
     starts = tuple([start for start, ct in zip(bounds, cts) if ct is not None])
-    return [bind(place, given, {"axis": axis, "starts": starts, "size": x.shape[axis], "grown": False})]
+    return [bind(place, operands, {"axis": axis, "starts": starts, "size": x.shape[axis], "grown": False})]
 
 
 @split.def_put

@@ -1,9 +1,8 @@
-"""Discrete Fourier transforms along an axis. As `matrix_functions`, imported where one is made or read.
+"""Compute discrete Fourier transforms along an axis; imported on first use, as `matrix_functions`.
 
-They are linear, so tangents become their transforms, and cotangents what the transposed matrix makes of them: the
-conjugate of that of a complex transform is the transform the other way, with the other of the norms "backward" and
-"forward". A transform of real numbers keeps half of what it gives, since the other half is that conjugated; where it
-stands for two elements, its share counts twice.
+Transforms are linear: a tangent is transformed. A cotangent of a complex transform is transformed by the inverse
+transform, with the norms "backward" and "forward" exchanged. A transform of real numbers keeps half of the elements,
+because the other half is their conjugate; a kept element that stands for two counts twice.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ def fft(x: Any, *, axis: int, inverse: bool, norm: Any) -> Any:
 
 
 def _module_for(x: Any) -> Any:
-    """SciPy's transforms of many float64 take a half to nine tenths of the time of NumPy's, and its import some; of
-    float32 they are less precise."""
+    """The module to compute with: SciPy's transforms of many float64 are faster than NumPy's, except for the import;
+    for float32 they are less accurate."""
     if x.size < LARGE or x.dtype not in (np.float64, np.complex128):
         return np.fft
     from scipy import fft
@@ -62,8 +61,8 @@ def _(x: Aval, *, axis: int, inverse: bool, norm: Any) -> Aval:
 
 @fft.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, *, axis: int, inverse: bool, norm: Any) -> Any:
-    found = fft(ct, axis=axis, inverse=not inverse, norm=TRANSPOSED[norm])
-    return found if x.dtype.kind == "c" else real(found)
+    result = fft(ct, axis=axis, inverse=not inverse, norm=TRANSPOSED[norm])
+    return result if x.dtype.kind == "c" else real(result)
 
 
 fft.linear_in("x")
@@ -107,7 +106,7 @@ def _(ct: Any, ans: Any, x: Any, *, axis: int, norm: Any) -> Any:
 
 
 def _stands_for_one(x: Any, n: int, axis: int) -> Any:
-    """The mask of those of half a transform of `n` numbers that are their own conjugates."""
+    """The mask of the elements of half a transform of `n` numbers that are their own conjugates."""
     count = x.shape[axis]
     places = arange(start=0, step=1, length=count, dtype="int64")
     ends = equal(places, 0) if n % 2 else logical_or(equal(places, 0), equal(places, n // 2))
@@ -127,8 +126,7 @@ def _() -> Any:
 
 @primitive(on_complex=AS_WRITTEN)
 def irfft(x: Any, *, n: int, axis: int, norm: Any) -> Any:
-    """The `n` real numbers of which this is the half of the transform; imaginary parts that it cannot have count as
-    0."""
+    """The `n` real numbers whose half transform this is; imaginary parts that must be zero are ignored."""
     return np.fft.irfft(x, n, axis=axis, norm=norm)
 
 
@@ -148,8 +146,8 @@ def _(x: Aval, *, n: int, axis: int, norm: Any) -> Aval:
 
 @irfft.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, *, n: int, axis: int, norm: Any) -> Any:
-    found = rfft(ct, axis=axis, norm=TRANSPOSED[norm])
-    return where(_stands_for_one(found, n, axis), found, add(found, found))
+    result = rfft(ct, axis=axis, norm=TRANSPOSED[norm])
+    return where(_stands_for_one(result, n, axis), result, add(result, result))
 
 
 irfft.linear_in("x")

@@ -1,4 +1,4 @@
-"""Recursive digital filters. As `matrix_functions`, imported where one is made or read."""
+"""Filter signals recursively (IIR filters); imported on first use, as `matrix_functions`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["lfilter"]
 
 @primitive()
 def lfilter(b: Any, a: Any, x: Any) -> Any:
-    """The y along the last axis with sum(a[k] * y[t - k]) = sum(b[k] * x[t - k]), where what is before 0 is 0."""
+    """The y along the last axis with sum(a[k] * y[t - k]) = sum(b[k] * x[t - k]), with zeros before index 0."""
     from scipy.signal import lfilter
 
     return lfilter(b, a, x).astype(x.dtype, copy=False)
@@ -66,9 +66,9 @@ def _(wanted: Any, ct: Any, ans: Any, b: Any, a: Any, x: Any) -> list[Any]:
 def _(size: int, batched: Any, b: Any, a: Any, x: Any) -> Any:
     if not batched[0] and not batched[1]:
         return lfilter(b, a, x)
-    given = repeated(size, batched, (b, a, x))
-    filtered = [lfilter(*[_nth(v, i) for v in given]) for i in range(size)]  # SciPy takes one filter at a time
-    return stack(*filtered, axis=0) if size else given[2]
+    operands = repeated(size, batched, (b, a, x))
+    filtered = [lfilter(*[_nth(v, i) for v in operands]) for i in range(size)]  # SciPy takes one filter at a time
+    return stack(*filtered, axis=0) if size else operands[2]
 
 
 def _nth(x: Any, i: int) -> Any:

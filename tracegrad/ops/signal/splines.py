@@ -1,4 +1,4 @@
-"""What splines make of values. Imported where one is made."""
+"""Compute spline coefficients; imported on first use."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["pieces", "spline_map"]
 
 
 def _computed(x: Any, *, kind: str, degree: int, ends: str, size: int) -> tuple[Any, Any]:
-    """Of the spline that SciPy makes at `x` of `size` values: the coefficients of each piece by those values,
-    `[power, piece, value]`, the highest power first, and where the pieces begin and end.
+    """The spline that SciPy makes for `size` values at `x`: the coefficients of each piece per value, `[power, piece,
+    value]`, the highest power first, and the begins and ends of the pieces.
 
-    `kind` is SciPy's name of it, `ends` what holds at the ends; "1|2" stands for given derivatives of these orders.
+    `kind` is SciPy's name of it, `ends` the boundary conditions; "1|2" means prescribed derivatives of these orders.
     """
     import scipy.interpolate as of
 
@@ -34,8 +34,8 @@ def _computed(x: Any, *, kind: str, degree: int, ends: str, size: int) -> tuple[
     if "|" in ends:  # what holds at each end is a value too, behind those at the knots
         conditions = [(int(k), row) if k.isdigit() else k for k, row in zip(ends.split("|"), unit[-2:])]
         unit = unit[:-2]
-    found = of.CubicSpline(x, unit, bc_type=conditions)
-    return found.c.astype(np.float64), found.x.astype(np.float64)
+    result = of.CubicSpline(x, unit, bc_type=conditions)
+    return result.c.astype(np.float64), result.x.astype(np.float64)
 
 
 # It is in no table of ops: one that refuses derivatives is not for those who go through all of them. Traces that have
@@ -44,7 +44,7 @@ spline_map = Op("spline_map", ("x",), _computed, _computed.__doc__ or "", variad
 
 
 def pieces(spline: Any) -> tuple[Any, Any]:
-    """The coefficients of a `BSpline` of SciPy's by pieces, which begin at its knots; some are empty."""
+    """The coefficients of a SciPy `BSpline` by pieces, which begin at its knots; some are empty."""
     powers, k = range(spline.k, -1, -1), spline.k
     knots = spline.t[k : len(spline.t) - k]  # outside of these SciPy extrapolates
     return np.stack([spline(knots[:-1], nu=m) / math.factorial(m) for m in powers]), knots.astype(np.float64)
@@ -62,9 +62,9 @@ def _(x: Aval, *, kind: str, degree: int, ends: str, size: int) -> Several:
 
 @functools.lru_cache(maxsize=256)
 def _shapes(n: int, kind: str, degree: int, ends: str, size: int) -> tuple[tuple[int, ...], ...]:
-    """The shapes of the results, which those for other places have."""
-    found: Any = _computed(np.arange(float(n)), kind=kind, degree=degree, ends=ends, size=size)
-    return tuple([x.shape for x in found])
+    """The shapes of the results, which are the same for other positions."""
+    result: Any = _computed(np.arange(float(n)), kind=kind, degree=degree, ends=ends, size=size)
+    return tuple([x.shape for x in result])
 
 
 @spline_map.def_vjp_all

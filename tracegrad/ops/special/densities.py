@@ -1,4 +1,4 @@
-"""The densities of the gamma, the beta and Student's t distribution, in ops: the slopes of incomplete functions."""
+"""Densities of the gamma, beta and Student's t distribution, in ops: the derivatives of incomplete functions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ __all__ = ["beta_density", "gamma_density", "of_quantile", "t_density", "vanishi
 
 
 def _in_parts(found: Callable[[Any], Any], at_an_end: Callable[[Any], Any], x: Any, inside: float, *ends: Any) -> Any:
-    """A density by its logarithm, `found`; by powers at the ends, where the logarithm is infinite, and 0 where x is."""
+    """A density computed from its logarithm `found`; at the ends, where the logarithm is infinite, by powers, and 0 for
+    infinite x."""
     end = functools.reduce(logical_or, [equal(x, y) for y in ends])
     far = isinf(x)
     middle = found(where(logical_or(end, far), inside, x))
@@ -64,15 +65,17 @@ def t_density(df: Any, t: Any) -> Any:
 
 
 def of_quantile(ans: Any, density: Any) -> Any:
-    """The slope of a quantile: 1 over its density, and what an infinite one has where that is 0 in all orders."""
+    """The derivative of a quantile: 1 over its density; infinity for an infinite quantile, where the density is 0 in
+    all orders."""
     return where(isinf(ans), absolute(ans), divide(1.0, density))
 
 
 def vanishing(found: Any) -> Callable[[Any, Any], Any]:
-    """The slope `found` of a function with a limit at infinity, of which the factors have none, or SciPy no value."""
+    """The derivative `found` of a function with a limit at infinity, where its factors have none, or SciPy has no
+    value."""
 
-    def slope(ans: Any, x: Any) -> Any:
+    def derivative(ans: Any, x: Any) -> Any:
         far = isinf(x)
         return where(far, multiply(ans, 0.0), found(ans, where(far, 0.5, x)))
 
-    return slope
+    return derivative

@@ -1,9 +1,8 @@
-"""The slopes of special functions: for each operand of each function of SciPy's, the partial derivative, in ops.
+"""Derivatives of special functions: for each operand of SciPy's functions, the partial derivative, in ops.
 
-`SLOPES[name]` has a function `(ans, *operands)` for each operand, or a text that says why there is none. They are the
-recurrences of DLMF, by chapter; where a formula has a quotient that is 0 / 0 somewhere, one that has none is taken.
-Functions that are made up for the sake of slopes, and have no name in SciPy, are in `VALUES`, and so
-are those that SciPy computes with fewer digits than there are.
+`SLOPES[name]` has a function `(ans, *operands)` for each operand, or a text that explains why there is none. The
+formulas are recurrences of DLMF, by chapter, chosen to avoid quotients that are 0 / 0 somewhere. `VALUES` has functions
+that only derivatives use and that have no name in SciPy, and functions that SciPy computes with fewer digits.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from tracegrad.ops.elementwise.table import (
     subtract,
     where,
 )
-from tracegrad.ops.numerics import accurate as precise
+from tracegrad.ops.numerics import accurate
 from tracegrad.ops.special.densities import beta_density, gamma_density, of_quantile, t_density, vanishing
 from tracegrad.ops.special.elliptic_derivatives import delta, ellipeinc_m, ellipkinc_m
 from tracegrad.ops.special.gamma_quotient_derivatives import binom_k, binom_n, poch_a, reciprocal_gamma
@@ -50,35 +49,36 @@ from tracegrad.ops.special.ode_function_derivatives import OF_FUNCTIONS
 from tracegrad.ops.special.quantile_derivatives import INVERSES
 from tracegrad.ops.special.scipy_special import apply, digamma
 from tracegrad.ops.special.shape_parameter_derivatives import (
+    DERIVATIVES_OF_FAMILIES,
     FAMILIES,
     IN_BETA,
     PARAMETERS,
-    SLOPES_OF_FAMILIES,
     VALUES_OF_DRAWN,
-    Slope,
+    Derivative,
     in_gamma,
     in_t,
 )
 
-__all__ = ["FAMILIES", "SLOPES", "VALUES", "slope"]
+__all__ = ["FAMILIES", "SLOPES", "VALUES", "partial_derivative"]
 
 _ROOT_PI, _ROOT_2PI, _ROOT_2 = math.sqrt(math.pi), math.sqrt(2 * math.pi), math.sqrt(2)
 
 
-def slope(name: str, i: int, ans: Any, xs: tuple[Any, ...]) -> Any:
+def partial_derivative(name: str, i: int, ans: Any, xs: tuple[Any, ...]) -> Any:
     """The partial derivative of `name` in its operand `i`."""
     function, _, orders = name.partition(".")
-    known = SLOPES_OF_FAMILIES[function](*map(int, orders.split("."))) if function in FAMILIES else SLOPES.get(name, ())
-    found: Slope = known[i] if i < len(known) else "it is not known here"
-    if isinstance(found, str):
+    rules = DERIVATIVES_OF_FAMILIES.get(function) if function in FAMILIES else None
+    known = SLOPES.get(name, ()) if rules is None else rules(*map(int, orders.split(".")))
+    result: Derivative = known[i] if i < len(known) else "it is not known here"
+    if isinstance(result, str):
         function = function.lstrip("_")
         raise UnsupportedError(
             located(
-                f"scipy.special.{function} has no derivative with respect to argument {i}: {found}; "
+                f"scipy.special.{function} has no derivative with respect to argument {i}: {result}; "
                 "where it is to count as a constant, pass tracegrad.stop_gradient of it"
             )
         )
-    return found(ans, *xs)
+    return result(ans, *xs)
 
 
 _NO_SUCH = "SciPy has no function for it"
@@ -109,7 +109,7 @@ def _beta_share(a: Any, b: Any) -> Any:
     return subtract(digamma(a), digamma(add(a, b)))
 
 
-_GAMMA: dict[str, tuple[Slope, ...]] = {
+_GAMMA: dict[str, tuple[Derivative, ...]] = {
     "gamma": (lambda ans, x: multiply(ans, digamma(x)),),
     "rgamma": (reciprocal_gamma,),
     "loggamma": (lambda ans, x: digamma(x),),
@@ -124,7 +124,7 @@ _GAMMA: dict[str, tuple[Slope, ...]] = {
 
 
 # -- 8: incomplete gamma and beta --------------------------------------------------------------------------------
-_INCOMPLETE: dict[str, tuple[Slope, ...]] = {
+_INCOMPLETE: dict[str, tuple[Derivative, ...]] = {
     "gammainc": (in_gamma, lambda ans, a, x: gamma_density(a, x)),
     "gammaincc": (lambda *xs: negative(in_gamma(*xs)), lambda ans, a, x: negative(gamma_density(a, x))),
     "gammaincinv": (*PARAMETERS["gammaincinv"], lambda ans, a, y: of_quantile(ans, gamma_density(a, ans))),
@@ -165,12 +165,12 @@ def _over(y: Any, x: Any, limit: float) -> Any:
 
 # -- 7: error functions --------------------------------------------------------------------------------------------
 def _bell(x: Any) -> Any:
-    """The density of the normal distribution."""
+    """The density of the standard normal distribution."""
     return multiply(gauss_half(x), 1 / _ROOT_2PI)
 
 
 def _hazard(x: Any) -> Any:
-    """The density of the normal distribution divided by the probability below x, on the left without both."""
+    """The density of the normal distribution divided by the probability below x; on the left computed without both."""
     left = divide(math.sqrt(2 / math.pi), apply("erfcx", multiply(where(less(x, 0.0), x, 0.0), -1 / _ROOT_2)))
     return where(less(x, 0.0), left, divide(_bell(x), ndtr(where(less(x, 0.0), 0.0, x))))
 
@@ -188,24 +188,24 @@ def _series(far: Any, x: Any, sign: float) -> Any:
 
 
 def _erfcx(ans: Any, x: Any) -> Any:
-    """2 x erfcx(x) - 2 / sqrt(pi), of which the terms cancel where x is large."""
+    """2 x erfcx(x) - 2 / sqrt(pi), whose terms cancel for large x."""
     far = greater(x, FAR)
-    slope = subtract(_times(where(far, 0.0, x), where(far, 0.0, ans), 2.0), 2 / _ROOT_PI)
-    return where(far, multiply(_series(far, x, -1.0), 1 / _ROOT_PI), slope)
+    derivative = subtract(_times(where(far, 0.0, x), where(far, 0.0, ans), 2.0), 2 / _ROOT_PI)
+    return where(far, multiply(_series(far, x, -1.0), 1 / _ROOT_PI), derivative)
 
 
 def _dawsn(ans: Any, x: Any) -> Any:
-    """1 - 2 x dawsn(x), of which the terms cancel where x is large."""
+    """1 - 2 x dawsn(x), whose terms cancel for large x."""
     far = greater(absolute(x), FAR)
-    slope = subtract(1.0, _times(where(far, 0.0, x), where(far, 0.0, ans), 2.0))
-    return where(far, multiply(_series(far, x, 1.0), 0.5), slope)
+    derivative = subtract(1.0, _times(where(far, 0.0, x), where(far, 0.0, ans), 2.0))
+    return where(far, multiply(_series(far, x, 1.0), 0.5), derivative)
 
 
-def _fresnel(function: Any) -> Slope:
+def _fresnel(function: Any) -> Derivative:
     return lambda ans, x: function(multiply(square(x), math.pi / 2))
 
 
-_ERF: dict[str, tuple[Slope, ...]] = {
+_ERF: dict[str, tuple[Derivative, ...]] = {
     "erfcx": (_erfcx,),
     "erfi": (lambda ans, x: multiply(exp(square(x)), 2 / _ROOT_PI),),
     "erfcinv": (lambda ans, x: multiply(exp(square(ans)), -_ROOT_PI / 2),),
@@ -226,8 +226,8 @@ _ERF: dict[str, tuple[Slope, ...]] = {
 
 
 # -- 10: Bessel --------------------------------------------------------------------------------------------------------
-def _beside(name: str, below: float, above: float) -> Slope:
-    """Half the function of the order below and that above, with signs."""
+def _beside(name: str, below: float, above: float) -> Derivative:
+    """Half the signed sum of the functions of the next lower and the next higher order."""
 
     def found(ans: Any, v: Any, x: Any) -> Any:
         terms = multiply(apply(name, subtract(v, 1.0), x), below), multiply(apply(name, add(v, 1.0), x), above)
@@ -237,16 +237,17 @@ def _beside(name: str, below: float, above: float) -> Slope:
 
 
 def _scaled_iv(ans: Any, v: Any, x: Any) -> Any:
-    found = _half(add(apply("ive", subtract(v, 1.0), x), apply("ive", add(v, 1.0), x)))
-    return subtract(found, multiply(ans, sign(x)))
+    result = _half(add(apply("ive", subtract(v, 1.0), x), apply("ive", add(v, 1.0), x)))
+    return subtract(result, multiply(ans, sign(x)))
 
 
 def _scaled_kv(ans: Any, v: Any, x: Any) -> Any:
     return subtract(ans, _half(add(apply("kve", subtract(v, 1.0), x), apply("kve", add(v, 1.0), x))))
 
 
-def _spherical(name: str, below: float, above: float) -> tuple[Slope, ...]:
-    """Of a spherical function: n times the one below and n + 1 times the one above, over 2 n + 1, with signs."""
+def _spherical(name: str, below: float, above: float) -> tuple[Derivative, ...]:
+    """The derivative of a spherical function: n times the next lower order and n + 1 times the next higher, over 2 n +
+    1, signed."""
 
     def found(ans: Any, n: Any, x: Any) -> Any:
         terms = _times(n, apply(name, _less_one(n), x), below), _times(add(n, 1.0), apply(name, add(n, 1.0), x), above)
@@ -256,7 +257,7 @@ def _spherical(name: str, below: float, above: float) -> tuple[Slope, ...]:
 
 
 def _lower_struve(name: str, above: float, v: Any, x: Any) -> Any:
-    """The function of the order v - 1, for the order 0 by that of 1: at x = 0, SciPy has none of the orders below."""
+    """The function of the order v - 1; for order 0 from order 1, because SciPy has no lower orders at x = 0."""
     if type(v) in LITERALS and v != 0:
         return apply(name, v - 1.0, x)
     of_0 = add(multiply(apply(name, 1.0, x), above), 2 / math.pi)
@@ -266,8 +267,9 @@ def _lower_struve(name: str, above: float, v: Any, x: Any) -> Any:
     return where(zero, of_0, apply(name, where(zero, 0.0, subtract(v, 1.0)), x))
 
 
-def _struve(name: str, above: float) -> Slope:
-    """Half the function of the order below and that above, with its sign, and the term that their recurrence has."""
+def _struve(name: str, above: float) -> Derivative:
+    """Half the signed sum of the functions of the next lower and higher order, with the additional term of their
+    recurrence."""
 
     def found(ans: Any, v: Any, x: Any) -> Any:
         higher = multiply(apply(name, add(v, 1.0), x), above)
@@ -279,7 +281,7 @@ def _struve(name: str, above: float) -> Slope:
 
 
 _IN_ORDER = "SciPy has no function for the derivative in the order"
-_BESSEL: dict[str, tuple[Slope, ...]] = {
+_BESSEL: dict[str, tuple[Derivative, ...]] = {
     "j0": (lambda ans, x: negative(apply("j1", x)),),
     "j1": (lambda ans, x: _half(subtract(apply("j0", x), apply("jv", 2.0, x))),),
     "y0": (lambda ans, x: negative(apply("y1", x)),),
@@ -327,7 +329,7 @@ def _exprel(ans: Any, x: Any) -> Any:
     return where(far, exp(x), _half(apply("hyp1f1", 2.0, 3.0, where(far, 0.0, x))))
 
 
-_HYPERGEOMETRIC: dict[str, tuple[Slope, ...]] = {
+_HYPERGEOMETRIC: dict[str, tuple[Derivative, ...]] = {
     "hyp0f1": (_IN_PARAMETER, lambda ans, v, x: divide(apply("hyp0f1", add(v, 1.0), x), v)),
     "hyp1f1": (
         _IN_PARAMETER,
@@ -366,28 +368,30 @@ _HYPERGEOMETRIC: dict[str, tuple[Slope, ...]] = {
 def _from_below(
     name: str, factor: Callable[..., Any], raised: Callable[..., tuple[Any, ...]], parameters: int = 0, last: int = 0
 ) -> Any:
-    """The slopes of a polynomial of degree n, or a function of a degree that is not whole: a factor times that of the
-    degree n - 1. Of the degrees from `last` to 0 it is constant."""
+    """The derivatives of a polynomial of degree n, or of a function of noninteger degree: a factor times the function
+    of degree n - 1. For degrees from `last` to 0 it is constant."""
 
     def found(ans: Any, n: Any, *rest: Any) -> Any:
-        *given, x = rest
+        *operands, x = rest
         if type(n) in LITERALS:
             constant = n in range(last, 1)
-            lower = apply(name, 0.0 if constant else n - 1.0, *raised(*given), x)
-            return multiply(lower, 0.0 if constant else factor(n, *given))
+            lower = apply(name, 0.0 if constant else n - 1.0, *raised(*operands), x)
+            return multiply(lower, 0.0 if constant else factor(n, *operands))
         constant = logical_or(equal(n, 0.0), equal(n, float(last)))
-        lower = multiply(factor(n, *given), apply(name, where(constant, 0.0, subtract(n, 1.0)), *raised(*given), x))
+        lower = multiply(
+            factor(n, *operands), apply(name, where(constant, 0.0, subtract(n, 1.0)), *raised(*operands), x)
+        )
         return where(constant, 0.0, lower)
 
     return (_STEPS, *[_IN_PARAMETER] * parameters, found)
 
 
 def _apart(name: str, n: Any, x: Any, inner: float) -> Any:
-    """The slope of a polynomial of something that has the slope `inner`."""
-    return multiply(slope(name, 1, None, (n, x)), inner)
+    """The derivative of a polynomial of an inner function with the derivative `inner`."""
+    return multiply(partial_derivative(name, 1, None, (n, x)), inner)
 
 
-_POLYNOMIALS: dict[str, tuple[Slope, ...]] = {
+_POLYNOMIALS: dict[str, tuple[Derivative, ...]] = {
     "eval_legendre": _from_below("eval_jacobi", lambda n: _half(add(n, 1.0)), lambda: (1.0, 1.0), 0, -1),
     "eval_chebyt": _from_below("eval_chebyu", lambda n: n, lambda: ()),
     "eval_chebyu": _from_below("eval_gegenbauer", lambda n: 2.0, lambda: (2.0,), 0, -1),
@@ -408,8 +412,8 @@ _POLYNOMIALS: dict[str, tuple[Slope, ...]] = {
 
 
 # -- others ------------------------------------------------------------------------------------------------------------
-def _omega(part: int) -> Slope:
-    """Of W: exp(-W) / (1 + W), the real or the imaginary part."""
+def _omega(part: int) -> Derivative:
+    """exp(-W) / (1 + W) for W, the real or the imaginary part."""
 
     def found(ans: Any, x: Any, k: Any) -> Any:
         a, b = apply("lambertw_real", x, k), apply("lambertw_imag", x, k)
@@ -422,7 +426,7 @@ def _omega(part: int) -> Slope:
     return found
 
 
-_OTHERS: dict[str, tuple[Slope, ...]] = {
+_OTHERS: dict[str, tuple[Derivative, ...]] = {
     "stdtr": (in_t, lambda ans, df, t: t_density(df, t)),
     "stdtrit": (*PARAMETERS["stdtrit"], lambda ans, df, p: of_quantile(ans, t_density(df, ans))),
     **{name: slopes for name, slopes in PARAMETERS.items() if name.startswith("_drawn")},
@@ -437,7 +441,7 @@ _OTHERS: dict[str, tuple[Slope, ...]] = {
     ),
 }
 
-SLOPES: dict[str, tuple[Slope, ...]] = {
+SLOPES: dict[str, tuple[Derivative, ...]] = {
     **_GAMMA, **_INCOMPLETE, **_ERF, **_BESSEL, **_HYPERGEOMETRIC, **_POLYNOMIALS, **_OTHERS, **INVERSES,
     **OF_FUNCTIONS,
 }  # fmt: skip
@@ -452,12 +456,12 @@ def _scipy(name: str, *xs: Any) -> Any:
 
 
 def _of_degree(name: str) -> Callable[..., Any]:
-    """A function whose first argument SciPy wants as an integer."""
+    """A function whose first argument must be an integer for SciPy."""
     return lambda n, *xs: _scipy(name, np.asarray(n).astype(np.int64), *xs)
 
 
 def _of_draws(name: str) -> Callable[..., Any]:
-    """A function whose second argument SciPy wants as an integer, where it is whole."""
+    """A function whose second argument must be an integer type for SciPy, if it is an integer."""
 
     def value(k: Any, n: Any, p: Any) -> Any:
         whole = np.asarray(n).astype(np.int64)
@@ -473,7 +477,7 @@ _COUNTS = ("poisson", "binom", "bernoulli", "nbinom", "geom")
 
 
 def _of_discrete(name: str, inverse: str) -> Callable[..., Any]:
-    """The inverse of a distribution on whole numbers, which are its only values."""
+    """The inverse of a discrete distribution, whose values are integers."""
 
     def call(*xs: Any) -> Any:
         import scipy.stats
@@ -484,7 +488,7 @@ def _of_discrete(name: str, inverse: str) -> Callable[..., Any]:
 
 
 VALUES: dict[str, Callable[..., Any]] = {
-    "log_ndtr": precise.log_ndtr,
+    "log_ndtr": accurate.log_ndtr,
     "lambertw_real": lambda x, k: _scipy("lambertw", x, np.asarray(k).astype(np.int64)).real,
     "lambertw_imag": lambda x, k: _scipy("lambertw", x, np.asarray(k).astype(np.int64)).imag,
     "_zeta": lambda x, q: _scipy("zeta", x, q),

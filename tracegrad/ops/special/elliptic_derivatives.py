@@ -1,8 +1,8 @@
-"""The slopes of incomplete elliptic integrals in their parameter m, in ops.
+"""Derivatives of incomplete elliptic integrals in their parameter m, in ops.
 
-By DLMF 19.4 they are differences over m and 1 - m, of which nothing is left next to m = 0 and m = 1. There, the
-integrals that they are, of sin(t)**2 / (2 * (1 - m * sin(t)**2)**p), are sums over the places of Gauss and Legendre,
-which have all derivatives: next to m = 1 where phi is well below a quarter of a turn.
+By DLMF 19.4 the derivatives are differences over m and 1 - m, which cancel near m = 0 and m = 1. There the integrals of
+sin(t)**2 / (2 * (1 - m * sin(t)**2)**p) are computed by Gauss-Legendre quadrature, which has all derivatives. Near
+m = 1 this applies only if phi is well below pi/2.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def delta(phi: Any, m: Any) -> Any:
 
 
 def _integral(phi: Any, m: Any, exponent: float) -> Any:
-    """From 0 to phi, which is at most a quarter of a turn."""
+    """The integral from 0 to phi, which is at most pi/2."""
     half = multiply(phi, 0.5)
     terms = []
     for place, weight in zip(_PLACES, _WEIGHTS):
@@ -58,16 +58,16 @@ def _integral(phi: Any, m: Any, exponent: float) -> Any:
 
 
 def _is_near(phi: Any, m: Any) -> Any:
-    """Whether m is next to 0, or to 1 where phi is not large."""
+    """Whether m is near 0, or near 1 for a phi that is not large."""
     small = abs(phi) < _WITHIN if type(phi) in LITERALS else less(absolute(phi), _WITHIN)
     return logical_or(less(absolute(m), _NEAR), logical_and(less(absolute(subtract(m, 1.0)), _NEAR), small))
 
 
 def _by_places(phi: Any, m: Any, exponent: float) -> Any:
-    turns = round(phi / math.pi) if type(phi) in LITERALS else rint(multiply(phi, 1 / math.pi))
-    rest = subtract(phi, multiply(turns, math.pi))
+    iterations = round(phi / math.pi) if type(phi) in LITERALS else rint(multiply(phi, 1 / math.pi))
+    rest = subtract(phi, multiply(iterations, math.pi))
     whole = _integral(math.pi / 2, where(less(m, 0.5), m, 0.0), exponent)
-    return add(_integral(rest, m, exponent), multiply(whole, multiply(turns, 2.0)))
+    return add(_integral(rest, m, exponent), multiply(whole, multiply(iterations, 2.0)))
 
 
 def ellipkinc_m(ans: Any, phi: Any, m: Any) -> Any:
@@ -83,5 +83,5 @@ def ellipkinc_m(ans: Any, phi: Any, m: Any) -> Any:
 def ellipeinc_m(ans: Any, phi: Any, m: Any) -> Any:
     near = _is_near(phi, m)
     far = where(near, 0.5, m)
-    found = divide(subtract(where(near, 0.0, ans), apply("ellipkinc", phi, far)), multiply(far, 2.0))
-    return where(near, multiply(_by_places(phi, where(near, m, 0.0), -0.5), -1.0), found)
+    result = divide(subtract(where(near, 0.0, ans), apply("ellipkinc", phi, far)), multiply(far, 2.0))
+    return where(near, multiply(_by_places(phi, where(near, m, 0.0), -0.5), -1.0), result)

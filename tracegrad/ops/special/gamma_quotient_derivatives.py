@@ -1,7 +1,7 @@
-"""The slopes of functions that are quotients of gamma functions, in ops: by reflection where one of these has a pole.
+"""Derivatives of quotients of gamma functions, in ops, with reflection at poles.
 
-Where gamma(z) has a pole and the function the value 0, its value times digamma(z), 0 times infinity, has a limit:
-1 / gamma(z) = gamma(1 - z) * sin(pi * z) / pi has no factor that is infinite.
+If gamma(z) has a pole and the function has the value 0, its value times digamma(z), 0 times infinity, has a limit:
+1 / gamma(z) = gamma(1 - z) * sin(pi * z) / pi has no infinite factor.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def reciprocal_gamma(ans: Any, x: Any) -> Any:
 
 
 def _binom_below(n: Any, z: Any) -> tuple[Any, Any, Any]:
-    """Where 1 / gamma(z) is to be reflected, 1 - z there, and beta(n + 1, 1 - z) * cos(pi * z)."""
+    """The condition for reflecting 1 / gamma(z), the value of 1 - z there, and beta(n + 1, 1 - z) * cos(pi * z)."""
     usual = float(n > -1) if type(n) in LITERALS else greater(n, -1.0)
     low = logical_and(less(z, 0.5), usual)
     inside, rest = where(low, z, 0.25), where(low, subtract(1.0, z), 0.75)
@@ -56,24 +56,24 @@ def _binom_below(n: Any, z: Any) -> tuple[Any, Any, Any]:
 
 def binom_n(ans: Any, n: Any, k: Any) -> Any:
     z = add(subtract(n, k), 1.0)
-    low, rest, turned = _binom_below(n, z)
+    low, rest, reflection = _binom_below(n, z)
     above = _psi(add(n, 1.0))
-    reflected = add(multiply(ans, subtract(above, digamma(rest))), turned)
+    reflected = add(multiply(ans, subtract(above, digamma(rest))), reflection)
     return where(low, reflected, multiply(ans, subtract(above, digamma(where(low, 0.75, z)))))
 
 
 def binom_k(ans: Any, n: Any, k: Any) -> Any:
     z, w = add(subtract(n, k), 1.0), add(k, 1.0)
-    low, rest, turned = _binom_below(n, z)
+    low, rest, reflection = _binom_below(n, z)
     below, other, back = _binom_below(n, w)
     of_z, of_w = digamma(where(low, 0.75, z)), digamma(where(below, 0.75, w))
-    found = multiply(ans, subtract(of_z, of_w))
-    found = where(below, add(multiply(ans, subtract(of_z, digamma(other))), back), found)
-    return where(low, subtract(multiply(ans, subtract(digamma(rest), of_w)), turned), found)
+    result = multiply(ans, subtract(of_z, of_w))
+    result = where(below, add(multiply(ans, subtract(of_z, digamma(other))), back), result)
+    return where(low, subtract(multiply(ans, subtract(digamma(rest), of_w)), reflection), result)
 
 
 def _between_whole(a: Any, m: Any) -> Any:
-    """pi / tan(pi * a) - pi / tan(pi * (a + m)), which is 0 where m is whole, by its slope in m there."""
+    """pi / tan(pi * a) - pi / tan(pi * (a + m)), which is 0 for integers m; there by its derivative in m."""
     beyond, height = subtract(m, floor(m)), sinpi(a)
     pole = equal(height, 0.0)
     bend = square(divide(math.pi, where(pole, 1.0, height)))
@@ -81,7 +81,7 @@ def _between_whole(a: Any, m: Any) -> Any:
 
 
 def poch_a(ans: Any, a: Any, m: Any) -> Any:
-    """Of gamma(a + m) / gamma(a): with the lower reflected, or with both where m is whole."""
+    """The derivative of gamma(a + m) / gamma(a) in a: with the lower gamma reflected, or with both for integers m."""
     both = add(a, m)
     low, lower = less(a, 0.5), less(both, 0.5)
     whole = float(m == int(m)) if type(m) in LITERALS else equal(floor(m), m)
@@ -89,8 +89,8 @@ def poch_a(ans: Any, a: Any, m: Any) -> Any:
     once = logical_and(logical_and(low, logical_not(twice)), less(both, 170.0))
     rest = where(low, subtract(1.0, a), 0.75)
     safe = where(once, both, 0.75)
-    turned = multiply(multiply(apply("gamma", safe), apply("gamma", where(once, rest, 0.75))), cospi(a))
-    reflected = add(multiply(ans, subtract(digamma(safe), digamma(rest))), turned)
+    reflection = multiply(multiply(apply("gamma", safe), apply("gamma", where(once, rest, 0.75))), cospi(a))
+    reflected = add(multiply(ans, subtract(digamma(safe), digamma(rest))), reflection)
     paired = subtract(digamma(where(twice, subtract(1.0, both), 0.75)), digamma(rest))
     paired = multiply(ans, paired if type(m) in LITERALS else add(paired, _between_whole(a, m)))
     apart = logical_or(once, twice)

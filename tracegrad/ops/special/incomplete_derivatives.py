@@ -1,14 +1,14 @@
-"""Derivatives of the incomplete gamma and beta functions in the parameters of their shape, by quadrature.
+"""Parameter derivatives of the incomplete gamma and beta functions, by quadrature.
 
-Of a distribution function F = integral of w the derivatives in parameters are integrals of w times a polynomial in the
+The parameter derivatives of a distribution function F = integral of w are integrals of w times a polynomial in the
 derivatives of log(w) (a complete Bell polynomial). All integrals here are over a logarithmic variable, in which w is
-log-concave, from the argument to where w has died away, on the side of the argument where the first derivative has one
-sign: over both sides it is 0. So nothing cancels in that, and what is divided by w at the argument does not underflow:
-`gamma_ratio(1, a, x)` is -dx/da of a quantile x, in the tails as well (Figurnov, Mohamed, Mnih: Implicit
+log-concave. They run from the argument to where w has died away, on the side where the first derivative has one sign
+(over both sides it is 0). The first derivative therefore does not cancel, and its quotient by w at the argument does
+not underflow: `gamma_ratio(1, a, x)` is -dx/da of a quantile x, in the tails as well (Figurnov, Mohamed, Mnih: Implicit
 Reparameterization Gradients, 2018).
 
-Errors of the ratios of the first derivatives are at most 1e-11 of their size, in the tails and for shapes of 0.02 to
-2,000. Those of higher ones, whose polynomials have roots, are so small where nothing cancels.
+The relative error of the ratios of first derivatives is at most 1e-11, in the tails and for shapes of 0.02 to 2,000.
+The polynomials of higher derivatives have roots; their error is as small where nothing cancels.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NEAR, _FAR = 12, 4  # panels
 
 
 def blocks(function: Callable[..., Any], *xs: Any) -> Any:
-    """A function of columns, of some hundred elements at a time."""
+    """Apply a function of columns to blocks of some hundred elements."""
     xs = tuple(np.broadcast_arrays(*[np.asarray(x, np.float64) for x in xs]))
     flat = [x.reshape(-1, 1) for x in xs]
     parts = [function(*[x[i : i + 512] for x in flat]) for i in range(0, flat[0].size, 512)]
@@ -35,7 +35,7 @@ def blocks(function: Callable[..., Any], *xs: Any) -> Any:
 
 
 def nodes(edges: Any) -> tuple[Any, Any]:
-    """The places and weights of Gauss and Legendre between neighbours of `edges`, along the last axis."""
+    """The Gauss-Legendre nodes and weights between neighbouring `edges`, along the last axis."""
     x, w = _LEGENDRE
     half = 0.5 * np.diff(edges)[..., None]
     places = edges[..., :-1, None] + half * (x + 1.0)
@@ -43,7 +43,8 @@ def nodes(edges: Any) -> tuple[Any, Any]:
 
 
 def died_away(exponent: Callable[[Any], Any], low: Any, high: Any) -> Any:
-    """About where a convex function, which is at most 0 at 0 and enough at `high`, is enough: between the bounds."""
+    """Find approximately, by bisection, where a convex function reaches the threshold `_GONE`; it is at most 0 at 0 and
+    above the threshold at `high`."""
     low, high = np.log(low), np.log(high)
     for _ in range(16):
         middle = 0.5 * (low + high)
@@ -53,7 +54,8 @@ def died_away(exponent: Callable[[Any], Any], low: Any, high: Any) -> Any:
 
 
 def _edges(end: Any, first: Any, last: Any) -> Any:
-    """Panels from 0 to `end`: short ones between `first` and `last`, where there is the most to see, and long ones."""
+    """Panels from 0 to `end`: short ones between `first` and `last`, where the integrand varies most, and long ones
+    elsewhere."""
     last = np.minimum(last, end)
     first = np.broadcast_to(first, end.shape)
     parts = [np.zeros_like(end), first + (last - first) * (np.arange(_NEAR + 1) / _NEAR)]
@@ -68,16 +70,17 @@ def _edges(end: Any, first: Any, last: Any) -> Any:
 
 
 def bell(c: list[Any]) -> Any:
-    """The complete Bell polynomial of so many values: the n-th derivative of exp(f) over exp(f), given those of f."""
-    found: list[Any] = [1.0]
+    """The complete Bell polynomial of these values: the n-th derivative of exp(f) over exp(f), given the derivatives of
+    f."""
+    results: list[Any] = [1.0]
     for n in range(len(c)):
-        terms = [math.comb(n, i) * found[n - i] * c[i] for i in range(n + 1)]
-        found.append(sum(terms[1:], terms[0]))
-    return found[-1]
+        terms = [math.comb(n, i) * results[n - i] * c[i] for i in range(n + 1)]
+        results.append(sum(terms[1:], terms[0]))
+    return results[-1]
 
 
 def bell_2d(i: int, j: int, c: Callable[[int, int], Any]) -> Any:
-    """As `bell`, of the derivative of the orders i and j in two variables; `c(i, j)` are those of f."""
+    """As `bell`, for the derivative of orders i and j in two variables; `c(i, j)` are the derivatives of f."""
     if i + j == 0:
         return 1.0
     if i == 0:
@@ -107,8 +110,8 @@ def _gamma(k: int, a: Any, x: Any) -> Any:
     p, z = np.where(valid, a, 1.0), np.where(valid, x, 1.0)
     constants = [_polygamma(n, p) for n in range(k)]
     y = np.log(z)
-    found = np.where(y < constants[0], _gamma_below(k, p, z, y, constants), _gamma_above(k, p, z, y, constants))
-    return np.where(valid, found, np.where((x == 0) & (a > 0), 0.0, np.nan))
+    result = np.where(y < constants[0], _gamma_below(k, p, z, y, constants), _gamma_above(k, p, z, y, constants))
+    return np.where(valid, result, np.where((x == 0) & (a > 0), 0.0, np.nan))
 
 
 def _gamma_below(k: int, a: Any, x: Any, y: Any, constants: list[Any]) -> Any:
@@ -139,8 +142,8 @@ def _gamma_above(k: int, a: Any, x: Any, y: Any, constants: list[Any]) -> Any:
 
 # -- beta ------------------------------------------------------------------------------------------------------
 def beta_ratio(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
-    """The derivative of betainc(a, b, x) of the orders `i` in `a` and `j` in `b`, over the density
-    x**(a - 1) * (1 - x)**(b - 1) / beta(a, b)."""
+    """The derivative of betainc(a, b, x) of orders `i` in `a` and `j` in `b`, over the density x**(a - 1) * (1 - x)**(b
+    - 1) / beta(a, b)."""
     return blocks(lambda a, b, x: _beta(i, j, a, b, x), a, b, x)
 
 
@@ -151,8 +154,8 @@ def _beta(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
     p, q, z, rest = inside[0], inside[1], inside[2], 1.0 - inside[2]
     first, second = np.where(low, p, q), np.where(low, q, p)
     share, other = np.where(low, z, rest), np.where(low, rest, z)
-    found = _beta_below(i, j, low, first, second, share, other)
-    return np.where(valid, found, np.where((a > 0) & (b > 0) & ((x == 0) | (x == 1)), 0.0, np.nan))
+    result = _beta_below(i, j, low, first, second, share, other)
+    return np.where(valid, result, np.where((a > 0) & (b > 0) & ((x == 0) | (x == 1)), 0.0, np.nan))
 
 
 def _is_low(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
@@ -166,7 +169,8 @@ def _is_low(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
 
 
 def _beta_below(i: int, j: int, low: Any, a: Any, b: Any, x: Any, rest: Any) -> Any:
-    """Of the share `x`, of which 1 - x is the `rest`; where not `low`, that of the other side, with a and b changed."""
+    """The integral for the fraction `x` (`rest` is 1 - x); unless `low`, the integral of the other side, with a and b
+    exchanged."""
 
     # With t / (1 - t) = exp(-u) * x / (1 - x), log(w(x) * x * (1 - x)) - log(w(t) * t * (1 - t)) is this.
     def exponent(u: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Lambert's function of complex numbers. As `matrix_functions`, imported where it is made or read."""
+"""Compute the Lambert W function of complex numbers; imported on first use, as `matrix_functions`."""
 
 from __future__ import annotations
 

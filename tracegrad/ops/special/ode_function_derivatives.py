@@ -1,6 +1,6 @@
-"""The slopes of functions of mathematical physics: those defined by a differential equation or as an integral, in ops.
+"""Derivatives of special functions defined by a differential equation or an integral, in ops.
 
-Where SciPy's function gives a solution and its slope, the slope of the second is what the equation says.
+If SciPy's function returns a solution and its derivative, the equation gives the derivative of the second.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from tracegrad.ops.elementwise.table import (
     add,
     cos,
     cosh,
+    derivative_of_power,
     divide,
     equal,
     less,
@@ -21,14 +22,13 @@ from tracegrad.ops.elementwise.table import (
     negative,
     power_in_base,
     power_in_exponent,
-    slope_of_power,
     sqrt,
     square,
     subtract,
     where,
 )  # fmt: skip
 from tracegrad.ops.special.scipy_special import apply
-from tracegrad.ops.special.shape_parameter_derivatives import Slope
+from tracegrad.ops.special.shape_parameter_derivatives import Derivative
 
 __all__ = ["OF_FUNCTIONS"]
 
@@ -36,8 +36,8 @@ _NO_SUCH = "SciPy has no function for it"
 _DEGREE = math.pi / 180
 
 
-def _same(name: str, *first: Any) -> Slope:
-    """The value of another function."""
+def _same(name: str, *first: Any) -> Derivative:
+    """The derivative is the value of another function."""
     return lambda ans, x: apply(name, *first, x)
 
 
@@ -48,7 +48,7 @@ def _over(y: Any, x: Any, limit: float) -> Any:
 
 
 def _less_one(sign: float, name: str, x: Any) -> Any:
-    """The difference of j0 or i0 from 1, over x: near 0 by its Taylor series, which has the right derivatives there."""
+    """The difference of j0 or i0 from 1, over x: near 0 by its Taylor series, which has correct derivatives there."""
     near = less(absolute(x), 0.5)
     far, inside = where(near, 1.0, x), where(near, x, 0.0)
     squared = multiply(square(inside), sign / 4)
@@ -59,10 +59,10 @@ def _less_one(sign: float, name: str, x: Any) -> Any:
     return where(near, multiply(series, multiply(inside, 0.25)), quotient)
 
 
-def _kelvin(sign: float, other: str, slope: str, limit: float) -> tuple[Slope, Slope]:
-    """Of a Kelvin function and its slope, by DLMF 10.61: y'' = sign * other - y' / x."""
+def _kelvin(sign: float, other: str, derivative: str, limit: float) -> tuple[Derivative, Derivative]:
+    """The derivatives of a Kelvin function and of its derivative, by DLMF 10.61: y'' = sign * other - y' / x."""
     return (
-        _same(slope),
+        _same(derivative),
         lambda ans, x: subtract(multiply(apply(other, x), sign), _over(ans, x, limit)),
     )
 
@@ -72,19 +72,19 @@ def _root(x: Any) -> Any:
     return where(below, 0.0, sqrt(where(below, 1.0, x)))
 
 
-def _cylinder(name: str, bend: Callable[[Any, Any], Any]) -> dict[str, tuple[Slope, ...]]:
-    """Of a function of a parabolic cylinder and its slope, y'' = bend(v, x) * y."""
+def _cylinder(name: str, bend: Callable[[Any, Any], Any]) -> dict[str, tuple[Derivative, ...]]:
+    """The derivatives of a parabolic cylinder function and of its derivative: y'' = bend(v, x) * y."""
     return {
         f"{name}.0": (_NO_SUCH, lambda ans, v, x: apply(f"{name}.1", v, x)),
         f"{name}.1": (_NO_SUCH, lambda ans, v, x: multiply(bend(v, x), apply(f"{name}.0", v, x))),
     }
 
 
-def _mathieu(name: str, value: str, turn: Any, sign: float, unit: float) -> dict[str, tuple[Slope, ...]]:
-    """Of a solution of Mathieu's equation and its slope: y'' = sign * (a - 2 q turn(2 x)) * y."""
+def _mathieu(name: str, value: str, iteration: Any, sign: float, unit: float) -> dict[str, tuple[Derivative, ...]]:
+    """The derivatives of a Mathieu function and of its derivative: y'' = sign * (a - 2 q turn(2 x)) * y."""
 
     def bent(ans: Any, m: Any, q: Any, x: Any) -> Any:
-        swing = multiply(multiply(q, 2.0), turn(multiply(x, 2.0 * unit)))
+        swing = multiply(multiply(q, 2.0), iteration(multiply(x, 2.0 * unit)))
         bend = subtract(apply(value, m, q), swing)
         return multiply(multiply(bend, apply(f"{name}.0", m, q, x)), sign * unit)
 
@@ -99,8 +99,8 @@ def _lpmv(ans: Any, m: Any, v: Any, x: Any) -> Any:
     return divide(subtract(below, multiply(multiply(v, x), ans)), subtract(1.0, square(x)))
 
 
-def _carlson(*places: int) -> Slope:
-    """Of elliprf, in the argument that comes last of these, by DLMF 19.18."""
+def _carlson(*places: int) -> Derivative:
+    """The derivative of elliprf in the last of these arguments, by DLMF 19.18."""
     return lambda ans, *xs: multiply(apply("elliprd", *[xs[i] for i in places]), -1 / 6)
 
 
@@ -112,7 +112,7 @@ _PLAIN = {
     "itj0y0": ("j0", "y0"), "iti0k0": ("i0", "k0"), "itairy": ("airy.0", "airy.2"),
 }  # fmt: skip
 
-OF_FUNCTIONS: dict[str, tuple[Slope, ...]] = {
+OF_FUNCTIONS: dict[str, tuple[Derivative, ...]] = {
     **{f"{name}.{i}": (_same(of),) for name, ofs in _PLAIN.items() for i, of in enumerate(ofs)},
     "itairy.2": (lambda ans, x: apply("airy.0", negative(x)),),
     "itairy.3": (lambda ans, x: apply("airy.2", negative(x)),),
@@ -149,8 +149,8 @@ OF_FUNCTIONS: dict[str, tuple[Slope, ...]] = {
     **_mathieu("mathieu_modsem1", "mathieu_b", cosh, 1.0, 1.0),
     **_mathieu("mathieu_modsem2", "mathieu_b", cosh, 1.0, 1.0),
     "powm1": (
-        lambda ans, x, y: slope_of_power(power_in_base(x, y), x, y, "base"),
-        lambda ans, x, y: slope_of_power(power_in_exponent(add(ans, 1.0), x), x, y, "exponent"),
+        lambda ans, x, y: derivative_of_power(power_in_base(x, y), x, y, "base"),
+        lambda ans, x, y: derivative_of_power(power_in_exponent(add(ans, 1.0), x), x, y, "exponent"),
     ),
     "log_wright_bessel": (_NO_SUCH, _NO_SUCH, _wright),
 }  # fmt: skip

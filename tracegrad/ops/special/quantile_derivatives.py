@@ -1,7 +1,7 @@
-"""The slopes of inverses of distribution functions, in what they are inverse in and in the parameters, in ops.
+"""Derivatives of quantile functions (inverse distribution functions), in the probability and the parameters.
 
-An answer y solves F(y, ...) = p for a distribution function F, so its slopes are quotients of those of F. All are
-written over the density, which cancels where p is not meant.
+A quantile y solves F(y, ...) = p for a distribution function F, so its derivatives are quotients of derivatives of F,
+written in ops. Each is written over the density, which cancels unless the derivative is in p.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tracegrad.ops.elementwise.table import (
 )
 from tracegrad.ops.special.densities import beta_density, gamma_density, of_quantile, t_density
 from tracegrad.ops.special.scipy_special import apply
-from tracegrad.ops.special.shape_parameter_derivatives import Slope, t_ratio
+from tracegrad.ops.special.shape_parameter_derivatives import Derivative, t_ratio
 
 __all__ = ["INVERSES"]
 
@@ -51,7 +51,7 @@ def _above(k: Any) -> Any:
 
 
 def _whole(n: Any) -> Any:
-    """A number of draws, as SciPy reads it."""
+    """A number of draws, rounded down as in SciPy."""
     return float(math.floor(n)) if type(n) in LITERALS else floor(n)
 
 
@@ -62,7 +62,7 @@ def _over(x: Any, *others: Any) -> Any:
 
 
 # -- counts: the binomial, the negative binomial and the Poisson distribution ------------------------------------
-def _bdtr(sign: float) -> Slope:
+def _bdtr(sign: float) -> Derivative:
     def found(ans: Any, k: Any, n: Any, p: Any) -> Any:
         draws = _whole(n)
         inside = less(floor(k), draws)
@@ -72,7 +72,7 @@ def _bdtr(sign: float) -> Slope:
     return found
 
 
-def _nbdtr(sign: float) -> Slope:
+def _nbdtr(sign: float) -> Derivative:
     return lambda ans, k, n, p: multiply(beta_density(_whole(n), _above(k), p), sign)
 
 
@@ -81,21 +81,22 @@ def _bdtri(ans: Any, k: Any, n: Any, y: Any) -> Any:
 
 
 def _binomial(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
-    """The slopes of bdtr in k and n, between the counts, over the density; and the density, which is less that in p."""
+    """The derivatives of bdtr in k and n, between integer counts, over the density; and the density, the negative
+    derivative in p."""
     a, b, x = subtract(n, k), add(k, 1.0), subtract(1.0, p)
     first, second = _in_beta(a, b, x)
     return subtract(second, first), first, beta_density(a, b, x)
 
 
-def _solved(slopes: Callable[..., tuple[Any, ...]], own: int, order: Callable[..., tuple[Any, ...]], value: int,
-            places: tuple[int, ...]) -> tuple[Slope, ...]:  # fmt: skip
-    """The slopes of an inverse: `slopes(*order(ans, *xs))` are those of the function in its operands, over the density,
-    and the density. It is solved for the operand `own`; argument `value` is that of the function, and the others are
-    the operands `places`."""
+def _solved(derivatives: Callable[..., tuple[Any, ...]], own: int, order: Callable[..., tuple[Any, ...]], value: int,
+            places: tuple[int, ...]) -> tuple[Derivative, ...]:  # fmt: skip
+    """The derivatives of an inverse: `slopes(*order(ans, *xs))` are the derivatives of the function in its operands,
+    over the density, and the density. It is solved for the operand `own`; argument `value` is the function value, and
+    the others are the operands `places`."""
 
-    def at(i: int) -> Slope:
+    def at(i: int) -> Derivative:
         def found(ans: Any, *xs: Any) -> Any:
-            *each, density = slopes(*order(ans, *xs))
+            *each, density = derivatives(*order(ans, *xs))
             if i == value:
                 return _over(1.0, each[own], density)
             return negative(divide(each[places[i]], each[own]))
@@ -105,14 +106,14 @@ def _solved(slopes: Callable[..., tuple[Any, ...]], own: int, order: Callable[..
     return tuple(at(i) for i in range(len(places)))
 
 
-def _from_0(slopes: tuple[Slope, ...]) -> tuple[Slope, ...]:
-    """The slopes of a count that is 0 wherever there would be less."""
+def _from_0(derivatives: tuple[Derivative, ...]) -> tuple[Derivative, ...]:
+    """The derivatives of a count that is clipped to 0."""
 
-    def at(found: Slope) -> Slope:
+    def at(found: Derivative) -> Derivative:
         assert not isinstance(found, str)
         return lambda ans, *xs: where(equal(ans, 0.0), 0.0, found(ans, *xs))
 
-    return tuple(map(at, slopes))
+    return tuple(map(at, derivatives))
 
 
 def _of_binomial(k: Any, n: Any, p: Any) -> tuple[Any, ...]:
@@ -164,7 +165,7 @@ def _chdtri(ans: Any, v: Any, p: Any) -> Any:
 
 
 def _steepness(z: Any) -> Any:
-    """The slope of ndtri where it is z."""
+    """The derivative of ndtri at the quantile z."""
     return multiply(exp(_half(square(z))), _ROOT_2PI)
 
 
@@ -172,7 +173,7 @@ def _z(mean: Any, std: Any, x: Any) -> Any:
     return divide(subtract(x, mean), std)
 
 
-INVERSES: dict[str, tuple[Slope, ...]] = {
+INVERSES: dict[str, tuple[Derivative, ...]] = {
     "bdtr": (_STEPS, _STEPS, _bdtr(-1.0)),
     "bdtrc": (_STEPS, _STEPS, _bdtr(1.0)),
     "bdtri": (_STEPS, _STEPS, _bdtri),

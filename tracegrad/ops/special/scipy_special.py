@@ -1,7 +1,7 @@
-"""Special functions, computed by SciPy; derivatives by the formulas of DLMF.
+"""Special functions, computed by SciPy, with derivatives from DLMF.
 
-Those that PyTorch has are ops of their own. All others are one op, `special`, whose parameter is SciPy's name: they
-differ in nothing but that and their slopes, which `derivatives` has and only their derivatives need.
+The special functions of PyTorch are separate ops. All others are one op, `special`, whose parameter is SciPy's name:
+they differ only in the name and in their derivatives, which are in `derivatives`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tracegrad.ops.core.elementwise_op import Elementwise, elementwise, float_lo
 from tracegrad.ops.core.op import bind, primitive
 from tracegrad.ops.core.samples import uniform
 from tracegrad.ops.elementwise.table import divide, gauss, multiply
-from tracegrad.ops.numerics import accurate_gamma as precise_gamma
+from tracegrad.ops.numerics import accurate_gamma
 
 digamma: Elementwise
 
@@ -37,7 +37,7 @@ def polygamma(x: Any, *, n: int) -> Any:
     """The `n`-th derivative of digamma at `x`."""
     import scipy.special
 
-    return np.asarray(precise_gamma.trigamma(x) if n == 1 else scipy.special.polygamma(n, x), x.dtype)
+    return np.asarray(accurate_gamma.trigamma(x) if n == 1 else scipy.special.polygamma(n, x), x.dtype)
 
 
 @polygamma.def_aval
@@ -59,17 +59,17 @@ def _() -> Any:
 erfinv = elementwise("erfinv(x)", _scipy("erfinv"), None,
                      lambda t, ans, x: multiply(t, divide(math.sqrt(math.pi) / 2, gauss(ans))),
                      loop=float_loop, domain=(-0.9, 0.9), doc="inverse of the error function")  # fmt: skip
-lgamma = elementwise("lgamma(x)", precise_gamma.lgamma, None, lambda t, ans, x: multiply(t, digamma(x)),
+lgamma = elementwise("lgamma(x)", accurate_gamma.lgamma, None, lambda t, ans, x: multiply(t, digamma(x)),
                      loop=float_loop, domain=(0.5, 3), doc="log(abs(gamma(x)))")  # fmt: skip
-digamma = elementwise("digamma(x)", precise_gamma.digamma, None, lambda t, ans, x: multiply(t, polygamma(x, n=1)),
+digamma = elementwise("digamma(x)", accurate_gamma.digamma, None, lambda t, ans, x: multiply(t, polygamma(x, n=1)),
                       loop=float_loop, domain=(0.5, 3), doc="logarithmic derivative of gamma(x)")  # fmt: skip
 
 
 # -- all others ------------------------------------------------------------------------------------------------
 @primitive(order="K")
 def special(*xs: Any, name: str) -> Any:
-    """The function of SciPy's with this name, of real arrays of one shape and dtype and of numbers; `name.1` is the
-    second of its results."""
+    """SciPy's function of this name, for real arrays of one shape and dtype and for numbers; `name.1` is its second
+    result."""
     known = computed(name)
     dtype = next(x.dtype for x in xs if type(x) not in LITERALS)
     return np.asarray(known(*xs), dtype)
@@ -91,7 +91,7 @@ def computed(name: str) -> Any:
 
 
 def apply(name: str, *xs: Any) -> Any:
-    """The function `name` of arrays that conform, and of numbers."""
+    """The function `name` applied to conforming arrays and numbers."""
     if all(type(x) in LITERALS for x in xs):
         return float(special.impl(*[np.float64(x) for x in xs], name=name))
     return bind(special, tuple([float(x) if type(x) in LITERALS else x for x in xs]), {"name": name})
@@ -99,17 +99,17 @@ def apply(name: str, *xs: Any) -> Any:
 
 @special.def_aval
 def _(*xs: Any, name: str) -> Aval:
-    given: list[Aval] = [x for x in xs if type(x) not in LITERALS]
-    if not given or any(x != given[0] for x in given):
+    operands: list[Aval] = [x for x in xs if type(x) not in LITERALS]
+    if not operands or any(x != operands[0] for x in operands):
         raise ShapeError(f"{name} wants operands of one shape and dtype, got {', '.join(map(str, xs))}")
-    return given[0]
+    return operands[0]
 
 
 @special.def_vjp_all
 def _(wanted: Any, ct: Any, ans: Any, *xs: Any, name: str) -> list[Any]:
-    from tracegrad.ops.special.derivatives import slope
+    from tracegrad.ops.special.derivatives import partial_derivative
 
-    return [multiply(ct, slope(name, i, ans, xs)) for i in wanted]
+    return [multiply(ct, partial_derivative(name, i, ans, xs)) for i in wanted]
 
 
 @special.def_samples

@@ -1,9 +1,9 @@
-"""The slopes of special functions in the parameters of their shape, in ops.
+"""Derivatives of special functions in their shape parameters, in ops (implicit reparameterization).
 
-What they are made of has no name in SciPy. It is a *family* here: functions that differ in the orders of derivatives,
-which stand in the name: `special(a, x, name="_gammainc_in.2")` is the second derivative of gammainc in `a`, over its
-density. NumPy computes the members (`tracegrad.ops.special.incomplete_derivatives`), and the slope of a member is made
-of its neighbours; so there are derivatives of every order.
+The components have no name in SciPy. They are *families*: functions that differ in the orders of derivatives, which are
+part of the name: `special(a, x, name="_gammainc_in.2")` is the second derivative of gammainc in `a`, over its density.
+NumPy computes the members (`tracegrad.ops.special.incomplete_derivatives`). The derivative of a member is computed from
+its neighbours, so derivatives of every order exist.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from tracegrad.ops.special.densities import beta_density, gamma_density, t_densi
 from tracegrad.ops.special.incomplete_derivatives import bell, bell_2d, beta_ratio, gamma_ratio
 from tracegrad.ops.special.scipy_special import apply, digamma, polygamma
 
-__all__ = ["FAMILIES", "IN_BETA", "SLOPES_OF_FAMILIES", "VALUES_OF_DRAWN", "drawn", "in_gamma", "in_t", "t_ratio"]
+__all__ = ["DERIVATIVES_OF_FAMILIES", "FAMILIES", "IN_BETA", "VALUES_OF_DRAWN", "drawn", "in_gamma", "in_t", "t_ratio"]
 
-Slope = Callable[..., Any] | str
+Derivative = Callable[..., Any] | str
 
 
 def _member(family: str, *orders: int) -> str:
@@ -56,13 +56,13 @@ def _psi(n: int, x: Any) -> Any:
 
 
 def _in_the_end(x: Any, end: float, found: Callable[[Any], Any], nothing: Any) -> Any:
-    """`found(x)`; `nothing`, which is 0, at both ends of where `x` is, 0 and `end`."""
+    """`found(x)`; `nothing`, which is 0, at both ends of the range of `x`, 0 and `end`."""
     outside = logical_or(equal(x, 0.0), equal(x, end))
     return where(outside, nothing, found(where(outside, 0.5, x)))
 
 
 def _nothing(rule: str, *xs: Any) -> Any:
-    """0 in the shape of the operands, with the slopes of `rule`."""
+    """0 in the shape of the operands, with the derivatives of `rule`."""
     zero = zeros_like(next(x for x in xs if type(x) not in LITERALS))
     return limited(zero, *[add(zero, x) if type(x) in LITERALS else x for x in xs], rule=rule)
 
@@ -72,17 +72,17 @@ def _unmoved(zero: Any, *xs: Any) -> Any:
 
 
 def _times_logs(density: Any, logs: Any) -> Any:
-    """A density times what its logarithm has for a slope in a parameter, 0 where the density is."""
+    """A density times the derivative of its logarithm in a parameter; 0 where the density is 0."""
     return where(equal(density, 0.0), 0.0, multiply(density, logs))
 
 
 # -- gamma -----------------------------------------------------------------------------------------------------
 def _gamma_logs(k: int, a: Any, x: Any) -> list[Any]:
-    """The derivatives in `a` of the logarithm of the density at `x`, of the orders 1 to k."""
+    """The derivatives in `a` of the logarithm of the density at `x`, of orders 1 to k."""
     return [subtract(log(x), _psi(0, a)) if not n else negative(_psi(n, a)) for n in range(k)]
 
 
-def _of_gamma(k: int) -> tuple[Slope, ...]:
+def _of_gamma(k: int) -> tuple[Derivative, ...]:
     def in_a(ans: Any, a: Any, x: Any) -> Any:
         above = apply(_member("_gammainc_in", k + 1), a, x)
         return subtract(above, multiply(ans, _gamma_logs(1, a, x)[0]))
@@ -95,7 +95,7 @@ def _of_gamma(k: int) -> tuple[Slope, ...]:
 
 
 def in_gamma(ans: Any, a: Any, x: Any) -> Any:
-    """The slope of gammainc in `a`."""
+    """The derivative of gammainc in `a`."""
 
     def inside(x: Any) -> Any:
         return multiply(apply("_gammainc_in.1", a, x), gamma_density(a, x))
@@ -129,8 +129,8 @@ def _beta_logs(a: Any, b: Any, x: Any) -> Callable[[int, int], Any]:
     return c
 
 
-def _of_beta(i: int, j: int) -> tuple[Slope, ...]:
-    def in_shape(di: int, dj: int) -> Slope:
+def _of_beta(i: int, j: int) -> tuple[Derivative, ...]:
+    def in_shape(di: int, dj: int) -> Derivative:
         def found(ans: Any, a: Any, b: Any, x: Any) -> Any:
             above = apply(_member("_betainc_in", i + di, j + dj), a, b, x)
             return subtract(above, multiply(ans, _beta_logs(a, b, x)(di, dj)))
@@ -144,8 +144,8 @@ def _of_beta(i: int, j: int) -> tuple[Slope, ...]:
     return in_shape(1, 0), in_shape(0, 1), in_x
 
 
-def _in_shape(i: int, j: int) -> Slope:
-    """The slope of betainc in `a` or in `b`."""
+def _in_shape(i: int, j: int) -> Derivative:
+    """The derivative of betainc in `a` or in `b`."""
     member, rule = _member("_betainc_in", i, j), f"betainc_in_{'ab'[j]}"
 
     def found(ans: Any, a: Any, b: Any, x: Any) -> Any:
@@ -164,13 +164,13 @@ def _in_shape(i: int, j: int) -> Slope:
 IN_BETA = _in_shape(1, 0), _in_shape(0, 1)
 
 
-def _of_beta_quantile(member: str) -> Slope:
+def _of_beta_quantile(member: str) -> Derivative:
     return lambda ans, a, b, y: negative(apply(member, a, b, ans))
 
 
 # -- Student's t -----------------------------------------------------------------------------------------------
 def t_ratio(df: Any, t: Any) -> Any:
-    """The slope of stdtr(df, t) in `df`, over the density. DLMF 8.17 has the distribution as a function betainc."""
+    """The derivative of stdtr(df, t) in `df`, over the density; by DLMF 8.17 the distribution is a betainc."""
     zero = equal(t, 0.0)
     size = where(zero, 1.0, absolute(t))
     squared = square(size)
@@ -184,12 +184,12 @@ def t_ratio(df: Any, t: Any) -> Any:
         apply("_betainc_in.1.0", half, 0.5, where(small, 0.25, share)),
     )
     # In the argument of betainc there is df once more.
-    found = divide(add(multiply(inner, divide(square(both), multiply(squared, 2.0))), 1.0), multiply(df, 2.0))
-    return where(zero, _nothing("stdtr_in_df", df, t), negative(multiply(multiply(found, size), sign(t))))
+    result = divide(add(multiply(inner, divide(square(both), multiply(squared, 2.0))), 1.0), multiply(df, 2.0))
+    return where(zero, _nothing("stdtr_in_df", df, t), negative(multiply(multiply(result, size), sign(t))))
 
 
 def _t_ratio_at_0(zero: Any, df: Any, t: Any) -> Any:
-    """The slope of `t_ratio` in t at 0: what the logarithm of the density there has for one in df."""
+    """The derivative of `t_ratio` in t at 0: the derivative in df of the logarithm of the density there."""
     half = multiply(df, 0.5)
     return subtract(multiply(subtract(_psi(0, add(half, 0.5)), _psi(0, half)), 0.5), divide(0.5, df))
 
@@ -198,7 +198,7 @@ RULES["stdtr_in_df"] = _unmoved, _t_ratio_at_0
 
 
 def in_t(ans: Any, df: Any, t: Any) -> Any:
-    """The slope of stdtr in `df`."""
+    """The derivative of stdtr in `df`."""
     far = isinf(t)
     inside = where(far, 1.0, t)
     return where(far, 0.0, multiply(t_ratio(df, inside), t_density(df, inside)))
@@ -212,14 +212,14 @@ VALUES_OF_DRAWN: dict[str, Callable[..., Any]] = {
 
 
 def drawn(kind: str, *xs: Any) -> Any:
-    """Random numbers as functions of the parameters of their distribution: the last of the operands, which are drawn.
+    """Random numbers as functions of the distribution parameters: the last operand is the drawn value.
 
-    The slopes are those of the quantile that they are.
+    The derivatives are those of the corresponding quantile function.
     """
     return apply(f"_drawn_{kind}", *xs)
 
 
-PARAMETERS: dict[str, tuple[Slope, ...]] = {
+PARAMETERS: dict[str, tuple[Derivative, ...]] = {
     "gammaincinv": (_of_gamma_quantile,),
     "gammainccinv": (_of_gamma_quantile,),
     "betaincinv": (_of_beta_quantile("_betainc_in.1.0"), _of_beta_quantile("_betainc_in.0.1")),
@@ -232,4 +232,7 @@ PARAMETERS: dict[str, tuple[Slope, ...]] = {
 
 # By the name of a family, what computes the members, and their slopes, given the orders.
 FAMILIES: dict[str, Callable[..., Any]] = {"_gammainc_in": gamma_ratio, "_betainc_in": beta_ratio}
-SLOPES_OF_FAMILIES: dict[str, Callable[..., tuple[Slope, ...]]] = {"_gammainc_in": _of_gamma, "_betainc_in": _of_beta}
+DERIVATIVES_OF_FAMILIES: dict[str, Callable[..., tuple[Derivative, ...]]] = {
+    "_gammainc_in": _of_gamma,
+    "_betainc_in": _of_beta,
+}

@@ -1,8 +1,8 @@
-"""Sums that a loop makes of the cotangents of an array begin with what they are added to.
+"""Initialize a loop's cotangent accumulator with the array that its result would be added to.
 
-A loop adds up the cotangents of what is the same in all turns, beginning with zeros. Where the sum is only added to
-another array, the loop begins with that: a loop within a loop then touches what its turns touch, and not the whole
-array, twice, in every turn of the loop around it.
+A loop accumulates the cotangents of loop-invariant values from zero. If the sum is only added to another array, the
+loop starts from that array instead. A nested loop then touches only the elements of its iterations, and not the whole
+array twice in every iteration of the outer loop.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ LEAST = 64  # elements of an array for which it is worth it
 
 
 def into_loop(x: Any, y: Any) -> Any:
-    """x + y, a sum whose order is free, where one is what a loop adds up beginning with zeros; or None."""
+    """Rewrite x + y, a sum in free order, if one operand is a loop's accumulator that starts from zeros; else None."""
     for total, part in ((x, y), (y, x)):
         if is_literal(part) or is_literal(total) or part.shape != total.shape or not begins_with_zeros(part):
             continue
         loop, k = part.node.operands[0], part.node.picks
         if not total.node.depends_on({loop}):
-            given = [part.builder.value(z) if isinstance(z, Node) else z for z in loop.inputs]
-            given[k] = total
-            return part.builder.emit(loop.op, tuple(given), dict(loop.params))[k]
+            operands = [part.builder.value(z) if isinstance(z, Node) else z for z in loop.inputs]
+            operands[k] = total
+            return part.builder.emit(loop.op, tuple(operands), dict(loop.params))[k]
     return None
 
 
 def begins_with_zeros(x: Any) -> bool:
-    """Whether `x` is what a loop adds up beginning with zeros, and worth to begin with something else."""
+    """Whether `x` is a loop's accumulator that starts from zeros, and large enough to initialize otherwise."""
     if x.aval.size < LEAST or shared(x) or (place := _added_up(x.node)) is None:
         return False
     init = place[0].inputs[place[1]]
@@ -45,7 +45,7 @@ def begins_with_zeros(x: Any) -> bool:
 
 
 def _added_up(x: Node) -> tuple[Node, int] | None:
-    """The loop, and the number of its carry, that `x` is the last value of, if its turns do nothing but add to it."""
+    """The loop, and the number of its carry, whose final value is `x`, if the iterations only add to it; else None."""
     if x.picks is None:
         return None
     loop, k = x.operands[0], x.picks
@@ -58,7 +58,7 @@ def _added_up(x: Node) -> tuple[Node, int] | None:
 
 
 def _only_adds(body: Graph, k: int) -> bool:
-    """Whether a turn does nothing with carry `k` but add to it, or to windows of it."""
+    """Whether an iteration only adds to carry `k`, or to windows of it."""
     users, x = body.users(), body.outputs[k]
     while x is not body.inputs[k]:
         step = _before(x)
@@ -75,7 +75,7 @@ def _only_adds(body: Graph, k: int) -> bool:
 
 
 def _before(x: Node) -> tuple[Node, set[Node]] | None:
-    """What `x` is when something is added to it, and the nodes that this takes; None if `x` is nothing like that."""
+    """The accumulator before the addition that `x` is, and the nodes of the addition; None for other values."""
     if x.op is dynamic_update_slice:
         base, update, *starts = x.inputs
         between = {x}
@@ -92,9 +92,9 @@ def _before(x: Node) -> tuple[Node, set[Node]] | None:
             ):  # fmt: skip
                 return before, {x}
         return None
-    if (found := _added_up(x)) is None:
+    if (result := _added_up(x)) is None:
         return None
-    loop, k = found
+    loop, k = result
     before = loop.inputs[k]
     return (before, {loop, x}) if isinstance(before, Node) and loop.inputs.count(before) == 1 else None
 

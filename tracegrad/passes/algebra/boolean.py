@@ -1,7 +1,7 @@
-"""Logic of masks: what several of them say together, where that is less.
+"""Simplify boolean algebra of masks.
 
-Derivatives tell where cotangents may differ from 0 (`tracegrad.ops.core.forms`), part by part: within a mask, outside
-of it, and so on through all that is written in a turn. Put together, that is mostly everywhere.
+Derivatives know masks that bound where cotangents may differ from 0 (`tracegrad.ops.core.forms`): inside a mask,
+outside of it, and again for each write in an iteration. The union of these masks is usually everywhere.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Side = tuple[Any, bool]  # what is asked, and the answer
 
 
 def _side(x: Any) -> Side:
-    """What a mask is, or what it is not."""
+    """The canonical mask below views and negations, and whether `x` is this mask or its negation."""
     way: list[Any] = []
     answer = True
     while (op := producer(x)) in (reshape, broadcast_to, logical_not):
@@ -41,14 +41,14 @@ def _side(x: Any) -> Side:
 
 
 def _parts(x: Any, deep: int = 0) -> list[Any]:
-    """The masks that are all true where `x` is."""
+    """The conjuncts of a mask."""
     if producer(x) is not logical_and or deep == DEEPEST:
         return [x]
     return [y for k in range(2) for y in _parts(operand(x, k), deep + 1)]
 
 
 def _negated(x: Any) -> Any:
-    """What a constant is not in a window, and beside it, is a constant there."""
+    """Negate a padded constant mask, as a padded constant; else None."""
     if producer(x) is not pad or x.dtype.kind != "b" or (inside := constant(operand(x))) is None:
         return None
     params = dict(x.node.params)
@@ -56,8 +56,8 @@ def _negated(x: Any) -> Any:
 
 
 def _both(x: Any, y: Any) -> Any:
-    if (found := _decided(x, y, False)) is not None or not _are_masks(x, y):
-        return found
+    if (result := _decided(x, y, False)) is not None or not _are_masks(x, y):
+        return result
     first, second = ({_side(z) for z in _parts(each)} for each in (x, y))
     if any((asked, not answer) in first for asked, answer in second):
         return full_like(x, False)
@@ -65,14 +65,14 @@ def _both(x: Any, y: Any) -> Any:
 
 
 def _either(x: Any, y: Any) -> Any:
-    if (found := _decided(x, y, True)) is not None or not _are_masks(x, y):
-        return found
-    found = _with(x, y)
-    return _with(y, x) if found is None else found
+    if (result := _decided(x, y, True)) is not None or not _are_masks(x, y):
+        return result
+    result = _with(x, y)
+    return _with(y, x) if result is None else result
 
 
 def _decided(x: Any, y: Any, by: bool) -> Any:
-    """The answer, if one of the masks decides it; else None."""
+    """The result if one of the masks is a constant that decides it; else None."""
     for one, other in ((x, y), (y, x)):
         if one is by and not is_literal(other) and other.dtype.kind == "b":
             return full_like(other, by)
@@ -85,13 +85,13 @@ def _are_masks(x: Any, y: Any) -> bool:
 
 
 def _with(total: Any, part: Any, deep: int = 0) -> Any:
-    """Where `total` is true or `part` is, if that is said with less; None if it is not."""
+    """The disjunction of `total` and `part`, if it is simpler than both; else None."""
     if producer(total) is logical_or:
         if deep == DEEPEST or shared(total):
             return None
         for k in range(2):
-            if (found := _with(operand(total, k), part, deep + 1)) is not None:
-                return logical_or(operand(total, 1 - k), found)
+            if (result := _with(operand(total, k), part, deep + 1)) is not None:
+                return logical_or(operand(total, 1 - k), result)
         return None
     parts = _parts(part)
     first, second = {_side(z) for z in _parts(total)}, {_side(z) for z in parts}
@@ -107,10 +107,10 @@ def _with(total: Any, part: Any, deep: int = 0) -> Any:
 
 
 def _all(masks: list[Any]) -> Any:
-    found = masks[0]
+    result = masks[0]
     for mask in masks[1:]:
-        found = logical_and(found, mask)
-    return found
+        result = logical_and(result, mask)
+    return result
 
 
 LOGIC: dict[Op, Callable[..., Any]] = {logical_not: _negated, logical_and: _both, logical_or: _either}

@@ -1,15 +1,15 @@
-"""Like terms in sums of cotangents.
+"""Collect like terms in sums of cotangents.
 
-The sums that a user wrote keep their order, since a program may depend on it. The sums that a sweep makes of cotangents
-(`accumulate`) have none: they are linear combinations of values, and one with like terms is written anew, as
+The sums that a user wrote keep their order, because a program may depend on it. The sums of cotangents that a sweep
+makes (`accumulate`) have no order: they are linear combinations of values. A sum with like terms is rewritten as
 
     factor * (c1 * x1 + c2 * x2 + ...) + (x3 - x3) + constant
 
-where that takes fewer nodes. What such a sum keeps, and what it does not:
+if that takes fewer nodes. The rewritten sum keeps the following properties:
 
 - Coefficients are whole numbers: x + x + x is 3 * x, rounded once. 0.1 * x and 0.2 * x are values, not 0.3 * x.
-- nan and inf stay. Terms that cancel leave x - x behind, which is 0 where x is finite and nan where it is not.
-- It rounds, and it overflows, as some order of its terms may; where it is 0, the sign may be another.
+- nan and inf stay. Terms that cancel leave x - x, which is 0 where x is finite and nan where it is not.
+- It rounds, and it overflows, as some order of its terms may; where it is 0, the sign may differ.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MOST_TERMS = 16  # a sum of more is a term itself, so that the work is linear in
 
 
 class Sum(NamedTuple):
-    """A linear combination: whole coefficients, the values that occur with both signs, and the constants."""
+    """A linear combination: integer coefficients, the values that occur with both signs, and the constants."""
 
     terms: dict[Node, int]
     cancelled: frozenset[Node] = frozenset()
@@ -54,7 +54,7 @@ class Sum(NamedTuple):
         return Sum(left, cancelled, (*self.constants, *other.constants))
 
     def fits(self, dtype: np.dtype[Any]) -> bool:
-        """Whether it is short, and `dtype` has its numbers."""
+        """Whether it is short, and its coefficients are exact in `dtype`."""
         if len(self.terms) + len(self.cancelled) + len(self.constants) > MOST_TERMS:
             return False
         whole, largest = _limits(dtype)
@@ -62,12 +62,12 @@ class Sum(NamedTuple):
 
     @property
     def factor(self) -> int:
-        """What the coefficients have in common."""
+        """The common factor of the coefficients."""
         return math.gcd(*self.terms.values())
 
     @property
     def cost(self) -> int:
-        """The number of nodes that it takes."""
+        """The number of nodes of the written sum."""
         factor = self.factor
         products = sum(abs(c) != factor for c in self.terms.values()) + (factor > 1)
         signs = factor == 1 and all(c < 0 for c in self.terms.values())
@@ -77,15 +77,15 @@ class Sum(NamedTuple):
 
 @functools.cache
 def _limits(dtype: np.dtype[Any]) -> tuple[int, Any]:
-    """Up to where `dtype` has every whole number, and its largest number."""
-    found = np.finfo(dtype)
-    return 2**found.nmant, found.max
+    """The largest range of exact integers of `dtype`, and its largest number."""
+    result = np.finfo(dtype)
+    return 2**result.nmant, result.max
 
 
 def collect(graph: Graph, free: set[Node], hook: Hook) -> Graph:
     """`graph` with like terms collected in the sums `free`, whose order is free; the same graph if there are none.
 
-    What is written is given to `hook`, and so is every application again.
+    `hook` is applied to the rewritten sums, and to every other application again.
     """
     chosen = _chosen(graph, free) if _may_shrink(free) else None
     if not chosen:
@@ -95,11 +95,11 @@ def collect(graph: Graph, free: set[Node], hook: Hook) -> Graph:
 
 
 def _may_shrink(free: set[Node]) -> bool:
-    """Whether any of the sums could take fewer nodes, which most graphs are soon known not to have.
+    """Whether any sum could take fewer nodes; a cheap test that excludes most graphs.
 
-    It could not if no value is in two places of these sums, at most one operand of each is a multiple, of no sum and
-    not by -1, and there is at most one constant: then some term of every sum has the coefficient 1 or -1, so that there
-    is no common factor, and what is written takes as many sums and products as there are.
+    No sum can shrink if no value occurs twice in these sums, at most one operand of each is a multiple, of no sum and
+    not by -1, and there is at most one constant. Then every sum has a term with the coefficient 1 or -1, so there
+    is no common factor, and the rewritten sum takes as many additions and multiplications as before.
     """
     met: set[Node] = set()
     literals = 0
@@ -121,28 +121,28 @@ def _may_shrink(free: set[Node]) -> bool:
 
 
 def _chosen(graph: Graph, free: set[Node]) -> dict[Node, Sum]:
-    """The sums to be written anew: those that become shorter, and those that are equal to an earlier one."""
+    """The sums to rewrite: those that become shorter, and those that equal an earlier one."""
     sums = _sums(graph, free)
     needed = set(graph.outputs)
     for node in reversed(graph.nodes):
         if node not in sums or (node in needed and node not in free):
             needed.update(node.operands)
     parts = {node: _parts(node, sums, needed) for node in sums if node in free and node in needed}
-    users = Counter(x for found in parts.values() for x in found)
+    users = Counter(x for result in parts.values() for x in result)
     seen: set[Any] = set()
     chosen = {}
-    for node, found in parts.items():
+    for node, result in parts.items():
         total = sums[node]
         key = (frozenset(total.terms.items()), total.cancelled, total.constants)
         cost = total.cost
-        if key in seen or (cost < len(found) and _costs_less(cost, [users[x] for x in found])):
+        if key in seen or (cost < len(result) and _costs_less(cost, [users[x] for x in result])):
             chosen[node] = total
         seen.add(key)
     return chosen
 
 
 def _costs_less(cost: int, users: list[int]) -> bool:
-    """Whether a sum costs less than its share of the parts that it has with so many users each, exactly."""
+    """Whether `cost` is less than the sum's share in nodes that have so many `users` each, compared exactly."""
     whole = math.lcm(*users)
     return cost * whole < sum([whole // n for n in users])
 
@@ -157,18 +157,18 @@ def _sums(graph: Graph, free: set[Node]) -> dict[Node, Sum]:
     for node in graph.nodes:
         if node in free:
             x, y = map(part, node.inputs)
-            found = x.plus(y if node.op is add else y.scaled(-1))
+            result = x.plus(y if node.op is add else y.scaled(-1))
         elif (factor := _factor(node)) is not None:
-            found = part(node.inputs[0]).scaled(factor)
+            result = part(node.inputs[0]).scaled(factor)
         else:
             continue
-        if found.fits(node.aval.dtype):
-            sums[node] = found
+        if result.fits(node.aval.dtype):
+            sums[node] = result
     return sums
 
 
 def _factor(node: Node) -> int | None:
-    """The whole number by which `node` multiplies its first operand, if it does."""
+    """The integer by which `node` multiplies its first operand, if it does."""
     if (node.op is not multiply and node.op is not negative) or node.aval.dtype.kind != "f":
         return None
     c = node.inputs[1] if node.op is multiply else -1.0
@@ -176,17 +176,17 @@ def _factor(node: Node) -> int | None:
 
 
 def _parts(root: Node, sums: dict[Node, Sum], needed: set[Node]) -> set[Node]:
-    """`root` and the sums and multiples that serve sums alone, from there down: what goes if it is written anew."""
-    found, stack = {root}, [root]
+    """`root` and the sums and multiples below it that only serve sums: the nodes that a rewrite removes."""
+    result, stack = {root}, [root]
     while stack:
-        inner = [x for x in stack.pop().operands if x in sums and x not in needed and x not in found]
-        found.update(inner)
+        inner = [x for x in stack.pop().operands if x in sums and x not in needed and x not in result]
+        result.update(inner)
         stack += inner
-    return found
+    return result
 
 
 class _Collector(Rewriter):
-    """A rewriter that writes chosen sums as linear combinations."""
+    """Rewriter that writes chosen sums as linear combinations."""
 
     def __init__(self, graph: Graph, hook: Hook, chosen: dict[Node, Sum]):
         super().__init__(graph, hook)
@@ -207,7 +207,7 @@ class _Collector(Rewriter):
         return add(value, functools.reduce(operator.add, total.constants)) if total.constants else value
 
     def scaled(self, total: Sum) -> Iterator[Any]:
-        """The terms, as one value, or none."""
+        """The sum of the terms as one value; None if there are none."""
         if not total.terms:
             return
         factor = total.factor
@@ -227,5 +227,5 @@ class _Collector(Rewriter):
         yield value if factor == 1 else multiply(value, float(factor))
 
     def values(self, nodes: Iterable[Node]) -> list[Any]:
-        """What stands for nodes of the graph, in its order."""
+        """The new values of nodes of the graph, in its order."""
         return [self.value(self.moved.get(x, x)) for x in nodes]

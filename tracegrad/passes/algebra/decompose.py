@@ -1,7 +1,7 @@
-"""The pass that leaves only ops the compiler computes: composite ops become their decomposition.
+"""Decompose composite ops into ops that the compiler implements.
 
-Derivatives have been taken by now, so the ops that only speak to derivatives (`fresh`, `stop_gradient`) are their
-operand.
+Differentiation is complete at this point, so the ops with a meaning only for derivatives (`fresh`, `stop_gradient`)
+become their operand.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def decompose(graph: Graph) -> Graph:
       return %2
     }
     """
-    found = [node for node in graph.everywhere() if isinstance(node.form, _TAKEN_APART)]
-    return rewrite(graph, _hook, forms=_TAKEN_APART) if found else graph
+    results = [node for node in graph.everywhere() if isinstance(node.form, _TAKEN_APART)]
+    return rewrite(graph, _hook, forms=_TAKEN_APART) if results else graph
 
 
 _TAKEN_APART = (Compose, Identity, Run)

@@ -1,9 +1,9 @@
-"""Simplification of windows at computed places (`tracegrad.ops.indexing.dynamic_slice`).
+"""Simplify dynamic slices (`tracegrad.ops.indexing.dynamic_slice`).
 
-What is read where something was just written is that; what is added to a window of zeros, which is the cotangent of a
-window, is written into the sum. So a turn of a loop that adds up cotangents of an array costs what it touches. In
-loops, the same is done with windows at places that are known, if they are small: outside, they are parts of kernels
-over whole arrays, as a `pad`.
+A read of a window that was just written is the written value. An addition to a window of zeros, which is the cotangent
+of a window, becomes an update of the sum, so an iteration that accumulates cotangents of an array costs only the
+elements it touches. In loops the rules also apply to small windows at constant positions. Outside of loops such a
+window is a `pad`, and part of a kernel over the whole array.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOST_MET = 100  # what is looked through for windows
 
 
 def into_sum(x: Any, y: Any) -> Any:
-    """x + y, a sum whose order is free, where one is a window in zeros; or None."""
+    """Rewrite x + y, a sum in free order, if one operand is a window in zeros; else None."""
     for total, part in ((x, y), (y, x)):
         if is_literal(total):
             continue
@@ -48,8 +48,7 @@ def into_sum(x: Any, y: Any) -> Any:
 
 
 def _with_added(total: Any, update: Any, starts: Sequence[Any], step: Shape) -> Any:
-    """`total` with `update` added to a window of it: before what was added to other windows, if that window had just
-    been written."""
+    """`total` with `update` added to a window; the addition is merged into an earlier update of the same window."""
     window = update.shape, starts, step
     above, x = [], total
     while (term := _term(x)) is not None:
@@ -67,7 +66,7 @@ def _with_added(total: Any, update: Any, starts: Sequence[Any], step: Shape) -> 
 
 
 def _term(x: Any) -> Any:
-    """What `x` adds to a window of its first operand, in a sum whose order is free; None if it does something else."""
+    """The value that `x` adds to a window of its first operand, in a sum in free order; None for other values."""
     if producer(x) is not dynamic_update_slice or not is_free(total := operand(x, 1)):
         return None
     places = total.shape, _starts(x, 2), _step(x)
@@ -79,15 +78,15 @@ def _term(x: Any) -> Any:
 
 
 def with_term_again(x: Any, instead: Callable[[Any], Any]) -> Any:
-    """The sum `x`, in which a term is added to a window of something, with something `instead` of that; None if it is
-    no such sum, or there is nothing instead."""
-    if (term := _term(x)) is None or (found := instead(operand(x))) is None:
+    """The sum `x`, in which a term is added to a window of a value, with `instead` applied to the value; None if it is
+    no such sum, or `instead` returns None."""
+    if (term := _term(x)) is None or (result := instead(operand(x))) is None:
         return None
-    return _with_added(found, term, _starts(x, 2), _step(x))
+    return _with_added(result, term, _starts(x, 2), _step(x))
 
 
 def _is_in_zeros(x: Any) -> bool:
-    """Whether `x` is nothing but windows in zeros, or added to what a loop makes of zeros."""
+    """Whether `x` is a window in zeros, or added to a loop's accumulator that starts from zeros."""
     while _term(x) is not None:
         x = operand(x)
     return (producer(x) is dynamic_update_slice and constant(operand(x)) == 0) or begins_with_zeros(x)
@@ -98,15 +97,15 @@ def _added(before: Any, update: Any) -> Any:
 
 
 def _nothing_elsewhere(x: Any) -> Any:
-    """`x`, which is added, with -0.0 for the 0 that a mask leaves elsewhere: to add that changes no bit."""
+    """The addend `x` with -0.0 in place of the 0 that a mask leaves elsewhere: adding -0.0 changes no bit."""
     if producer(x) is where and x.dtype.kind == "f" and not is_literal(operand(x, 1)) and is_zero(operand(x, 2)):
         return where(operand(x), operand(x, 1), -0.0)
     return x
 
 
 def into_array(condition: Any, x: Any, y: Any) -> Any:
-    """`where(condition, x, y)` in a loop, where that is `y` with a window of `x`: a small one, or one that can be
-    written in place; or None."""
+    """Rewrite `where(condition, x, y)` in a loop as a window update of `y`, if the window is small or can be written in
+    place; else None."""
     padded = None if is_literal(y) or is_literal(condition) else _small_part(condition, y, False, 1)
     if padded is None or constant(operand(condition)) is not True or y.dtype.kind == "b":
         return None
@@ -117,8 +116,7 @@ def into_array(condition: Any, x: Any, y: Any) -> Any:
 
 
 def _can_be_written(array: Any, x: Any, padded: Any) -> bool:
-    """Whether an array can be written in place, and `x` is computed of no more of it than the elements that it stands
-    for, and of what is small."""
+    """Whether an array can be written in place: `x` may only read the replaced elements of it, and small values."""
     if array.node in getattr(array.builder, "swapped", ()):
         return False  # the array stays as it is for another one
     place, sizes = _places(padded), operand(padded).shape
@@ -140,7 +138,7 @@ def _can_be_written(array: Any, x: Any, padded: Any) -> bool:
 
 
 def _small_part(part: Any, whole: Any, value: Any, times: int = SMALL) -> Any:
-    """The pad that makes the array `part`, of `value` but for a small window, in a loop beside `whole`; or None."""
+    """The pad that makes the mask `part`, `value` except in a small window, in a loop over `whole`; or None."""
     if producer(part) is not pad or not in_loop(part) or constant(whole) is not None:
         return None
     inner, size = operand(part).aval.size, whole.aval.size
@@ -149,7 +147,7 @@ def _small_part(part: Any, whole: Any, value: Any, times: int = SMALL) -> Any:
 
 
 def _inside(x: Any, padded: Any) -> Any:
-    """The elements of `x` where `padded` has those of its operand."""
+    """The elements of `x` at the operand's position in `padded`."""
     start, step = _places(padded)
     stop = tuple([a + (n - 1) * s + 1 for a, n, s in zip(start, operand(padded).shape, step)])
     return slice(x, start=start, stop=stop, step=step)
@@ -175,17 +173,17 @@ def _step(x: Any) -> Shape:
 
 
 def _fail(starts: Sequence[Any]) -> bool:
-    """Whether starts are indices that may be out of range: then something has to ask for them."""
+    """Whether starts are user indices that may be out of range, so that their check must remain."""
     return any(not is_literal(a) and producer(a) is counted for a in starts)
 
 
 def _written(starts: Sequence[Any], shape: Shape, window: Shape, step: Shape) -> list[Any]:
-    """Starts that are known, as literals: an axis that the window fills begins at 0."""
-    found = []
+    """The starts with known ones as literals; an axis that the window fills starts at 0."""
+    results = []
     for a, n, m, s in zip(starts, shape, window, step):
         known = 0 if n == m and s == 1 and not _fail([a]) else a if is_literal(a) else constant(a)
-        found.append(a if known is None else known)
-    return found
+        results.append(a if known is None else known)
+    return results
 
 
 def _unlike(xs: Sequence[Any], ys: Sequence[Any]) -> bool:
@@ -233,12 +231,12 @@ def _(x: Any, update: Any, *starts: Any, step: Shape) -> Any:
 
 
 def _is_window(x: Any, first: int, shape: Shape, window: tuple[Shape, Sequence[Any], Shape]) -> bool:
-    """Whether what `x` reads or writes, of `shape` and from its operands `first` on, is this window."""
+    """Whether `x` reads or writes this window: its `shape`, and its starts from operand `first` on."""
     sizes, starts, step = window
     return shape == sizes and _step(x) == step and not _unlike(_starts(x, first), starts)
 
 
 def _same_everywhere(x: Any, y: Any) -> bool:
-    """Whether both hold one value, which is the same to the bit."""
+    """Whether both are fills with the same value, to the bit."""
     value = constant(x)
     return value is not None and repr(value) == repr(constant(y))

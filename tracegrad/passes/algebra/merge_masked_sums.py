@@ -1,8 +1,8 @@
-"""Sums of what masks have divided: the parts of an array, put together again, are the array.
+"""Merge complementary masked sums: the parts that a mask splits an array into add up to the array.
 
-Where traced code writes to a part of an array, a sweep divides the cotangent of the array in that of the part and that
-of the rest, and adds them where both come from one array. If nothing happens to either in between, that is the
-cotangent as it was.
+If traced code writes to a part of an array, a sweep splits the cotangent of the array into one for the part and one for
+the rest, and adds them if both come from one array. If nothing changes either in between, the sum is the original
+cotangent.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ DEEPEST = 4  # sums within sums, and choices within choices, that are looked thr
 
 
 def into_choice(x: Any, y: Any) -> Any:
-    """x + y, a sum whose order is free, where each is 0 wherever the other need not be; or None.
+    """Rewrite x + y, a sum in free order, as a select, if each is 0 wherever the other may be nonzero; else None.
 
-    A sweep makes it of a part of a row that is replaced, and of what is left of the row. Where the sum is 0, its sign
-    may be another.
+    A sweep makes it from the cotangents of a replaced part of a row and of the rest. A zero may change its sign.
     """
     if producer(x) is not where or producer(y) is not where or node_of(operand(x)) is not node_of(operand(y)):
         return None
@@ -38,7 +37,7 @@ def into_choice(x: Any, y: Any) -> Any:
 
 
 class _Part(NamedTuple):
-    """The elements of an array that masks let through, from the outermost on; each with the side where they are."""
+    """The elements of an array selected by nested masks, outermost first; each with the selected side."""
 
     array: Any
     masks: list[tuple[Any, bool]]
@@ -49,7 +48,7 @@ class _Part(NamedTuple):
 
 
 def _known(mask: Any) -> Any:
-    """What tells a mask from others: where it is true, if that is a window."""
+    """A key of a mask: its window, if the mask is a window."""
     if isinstance(mask, tuple):
         return mask
     inside = constant(operand(mask)) if producer(mask) is pad else None
@@ -82,7 +81,7 @@ def _part(x: Any) -> _Part:
 
 
 def _emptied(x: Any) -> Any:
-    """The window of an array that `x` has zeros in; or None."""
+    """The window of an array that `x` overwrites with zeros; or None."""
     starts, step = x.node.inputs[2:], dict(x.node.params)["step"]
     if not is_zero(operand(x, 1)) or not all(map(is_literal, starts)):
         return None
@@ -92,7 +91,7 @@ def _emptied(x: Any) -> Any:
 
 
 def _padded(x: Any) -> Any:
-    """The array of which `x` has a window, and zeros beside it; or None."""
+    """The array of which `x` is a window padded with zeros to its position; or None."""
     params, inner = dict(x.node.params), operand(x)
     if params["value"] != 0 or producer(inner) is not slice or operand(inner).shape != x.shape:
         return None
@@ -102,31 +101,31 @@ def _padded(x: Any) -> Any:
 
 
 def into_undivided(x: Any, y: Any) -> Any:
-    """x + y, a sum whose order is free, where one and a term of the other are the two parts in which a mask divides
-    something; or None. Where the sum is 0, its sign may be another."""
+    """Rewrite x + y, a sum in free order, if one operand and a term of the other are complementary masked parts of one
+    array; else None. A zero may change its sign."""
     for total, part in ((x, y), (y, x)):
         if producer(part) in (where, pad) and not is_literal(total):
-            found = _part(part)
-            if found.masks and (whole := _with(total, found)) is not None:
+            result = _part(part)
+            if result.masks and (whole := _with(total, result)) is not None:
                 return whole
     return None
 
 
 def _with(total: Any, part: _Part, deep: int = 0) -> Any:
-    """`total` with a part added to the term that is the other one; None if there is none."""
-    if producer(total) in (where, pad, dynamic_update_slice) and (found := _joined(_part(total), part)) is not None:
-        return found
+    """`total` with a part added to its complementary term; None if there is none."""
+    if producer(total) in (where, pad, dynamic_update_slice) and (result := _joined(_part(total), part)) is not None:
+        return result
     if deep == DEEPEST or is_literal(total) or shared(total):
         return None
     if is_free(total):
         for k in range(2):
-            if (found := _with(operand(total, k), part, deep + 1)) is not None:
-                return accumulate(operand(total, 1 - k), found)
+            if (result := _with(operand(total, k), part, deep + 1)) is not None:
+                return accumulate(operand(total, 1 - k), result)
     return with_term_again(total, lambda before: _with(before, part, deep + 1))
 
 
 def _joined(x: _Part, y: _Part) -> Any:
-    """Two parts of one array as one, if a mask divides that; else None."""
+    """The union of two parts of one array, if they are complementary under a mask; else None."""
     apart = x.sides ^ y.sides
     if node_of(x.array) is not node_of(y.array) or len(apart) != 2 or len({mask for mask, _ in apart}) != 1:
         return None

@@ -1,7 +1,7 @@
-"""Simplification of pieces that are put together: what lay side by side in one array is a part of that array.
+"""Merge adjacent slices and pads: pieces that are neighbours in one array become one slice of it.
 
-Turns of a loop that gave a number each leave such pieces behind, and the derivative of reading an array piece by piece
-is a sum of pieces, each in its place among zeros.
+Loops whose iterations each return a number leave such pieces. The derivative of reading an array piece by piece is a
+sum of pieces, each padded with zeros.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _(*xs: Any, axis: int) -> Any:
 
 
 def stacked(xs: Sequence[Any], axis: int) -> Any:
-    """The arrays along a new axis, some of which are neighbours along that axis of one array; None if none are."""
+    """Stack arrays along a new axis, if some of them are adjacent slices of one array; else None."""
     if any(producer(x) is not reshape or producer(operand(x)) is not slice for x in xs[:2]) or len(xs) < 2:
         return None
     shape = (*xs[0].shape[:axis], 1, *xs[0].shape[axis:])
@@ -49,13 +49,13 @@ def stacked(xs: Sequence[Any], axis: int) -> Any:
 
 
 def _cut(x: Any, shape: Shape) -> Any:
-    """The part of an array that `x` is, if it has this shape there."""
-    found = operand(x) if producer(x) is reshape and producer(operand(x)) is slice else None
-    return found if found is not None and found.shape == shape else None
+    """The slice of an array that `x` is, if it has this shape there; else None."""
+    result = operand(x) if producer(x) is reshape and producer(operand(x)) is slice else None
+    return result if result is not None and result.shape == shape else None
 
 
 def into_place(x: Any, y: Any) -> Any:
-    """x + y, a sum whose order is free, where both are pieces among zeros that become one; or None.
+    """Rewrite x + y, a sum in free order, if both are padded slices that merge into one; else None.
 
     Where the sum is 0, its sign may be another.
     """
@@ -72,7 +72,7 @@ def into_place(x: Any, y: Any) -> Any:
 
 
 def _both(x: Any, y: Any, axis: int) -> Any:
-    """Two padded pieces as one, if they are a part of one array or hold one value."""
+    """Two padded slices merged, if they are adjacent in one array or are fills with one value."""
     pieces = operand(x), operand(y)
     shape = _with(pieces[0].shape, axis, sum(v.shape[axis] for v in pieces))
     value = _value(pieces)
@@ -86,37 +86,37 @@ def _both(x: Any, y: Any, axis: int) -> Any:
 
 
 def _place(x: Any) -> tuple[Shape, Shape] | None:
-    """How much lies before and behind a piece among zeros, along each axis."""
+    """The padding before and after a slice along each axis."""
     known = not any(_param(x, "interior")) and repr(_param(x, "value")) in ("0", "0.0")
     return (_param(x, "low"), _param(x, "high")) if known else None
 
 
 def _side_by_side(x: Any, y: Any) -> int | None:
-    """The axis along which the piece in `y` begins where that in `x` ends, if there is one."""
+    """The axis along which the slice in `y` begins where the slice in `x` ends, if there is one."""
     sizes = [tuple(zip(_param(v, "low"), operand(v).shape)) for v in (x, y)]
     other = [k for k, (a, b) in enumerate(zip(*sizes)) if a != b]
     if len(other) != 1:
         return None
-    (low, size), (begin, _) = (found[other[0]] for found in sizes)
+    (low, size), (begin, _) = (result[other[0]] for result in sizes)
     return other[0] if begin == low + size else None
 
 
 def _joined(xs: Sequence[Any], axis: int) -> list[Any]:
-    """The pieces, with one for those that follow each other in the array they are of."""
-    found, first = list[Any](), xs[0]
+    """The slices, with adjacent slices of one array merged."""
+    result, first = list[Any](), xs[0]
     for x, behind in itertools.zip_longest(xs, xs[1:]):
         if behind is None or not _follows(x, behind, axis):
-            found.append(first if x is first else _reaching(first, _param(x, "stop")))
+            result.append(first if x is first else _reaching(first, _param(x, "stop")))
             first = behind
-    return found
+    return result
 
 
 def _follows(x: Any, y: Any, axis: int) -> bool:
-    """Whether `y` begins in an array where `x` ends, which are slices of it."""
+    """Whether `y` begins where `x` ends; both are slices of one array."""
     if producer(x) is not slice or producer(y) is not slice or node_of(operand(x)) is not node_of(operand(y)):
         return False
     ends = [tuple(zip(_param(v, "start"), _param(v, "stop"), _param(v, "step"))) for v in (x, y)]
-    (_, end, step), (at, _, other) = (found[axis] for found in ends)
+    (_, end, step), (at, _, other) = (result[axis] for result in ends)
     return at == end and step == other == 1 and all(a == b for k, (a, b) in enumerate(zip(*ends)) if k != axis)
 
 
@@ -125,7 +125,7 @@ def _reaching(x: Any, stop: Shape) -> Any:
 
 
 def _value(xs: Sequence[Any]) -> Any:
-    """The one value that all of them hold; None if there is none."""
+    """The common fill value of all; None if there is none."""
     first = constant(xs[0])
     return first if first is not None and all(repr(constant(x)) == repr(first) for x in xs[1:]) else None
 

@@ -1,15 +1,15 @@
-"""The algebra of elementwise ops: a table of text, one line a rule, `left -> right`.
+"""Algebraic rewrite rules of elementwise ops: a table of text, one rule `left -> right` per line.
 
 The contract of a row:
 
 - It holds for every value of the dtype kinds it names, ±0, ±inf, nan and denormals included: both sides have the same
-  bits, but for the sign and payload of a nan. A row that rounds otherwise says by how many units in the last place.
-- The right side is never dearer than the left, and no chain of rows leads back to where it began.
+  bits, except for the sign and payload of a nan. A row that rounds otherwise states its error in ulps.
+- The right side never costs more than the left, and no chain of rows leads back to its start.
 - `x`, `y`, `z`, `w` stand for any operand; `c` for a literal; `p` for a literal that is a small power of two, so that
   its reciprocal is exact. Equal names stand for equal operands. A number stands for itself, sign of zero included.
 - Ops on literals alone are folded when the right side is built.
 
-The suite evaluates every row on all special values of every dtype it is for, and checks that it fires.
+The test suite evaluates every row on all special values of its dtypes, and checks that it fires.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["RULES", "Rule", "algebra", "is_small_power_of_two"]
 
 @record(frozen=True)
 class Rule:
-    """One row: `kinds` are those of the dtype of `x` ("f" float, "i" and "u" integers, "b" boolean)."""
+    """One row: `kinds` are the dtype kinds of `x` ("f" float, "i" and "u" integers, "b" boolean)."""
 
     left: str
     right: str
@@ -129,7 +129,7 @@ _LITERAL_NAMES: dict[str, Callable[[Any], bool]] = {"c": is_literal, "p": is_sma
 
 
 def _matcher(pattern: ast.expr) -> Matcher:
-    """A function that tells whether a node or literal has the form of `pattern`, and binds the names in it."""
+    """Compile a matcher: whether a node or literal matches `pattern`; it binds the names in the pattern."""
     if isinstance(pattern, ast.Name):
         return _name_matcher(pattern.id)
     if isinstance(pattern, ast.Call):
@@ -160,7 +160,7 @@ def _call_matcher(op: Op, operands: list[Matcher]) -> Matcher:
 
 
 def _constructor(pattern: ast.expr) -> Callable[[dict[str, Any]], Any]:
-    """A function that builds what `pattern` says of the bound names; None where an op would be left without arrays."""
+    """Compile a constructor of `pattern` from bound names; it returns None if an op would have no array operand."""
     if isinstance(pattern, ast.Name):
         return lambda env: env[pattern.id]
     assert isinstance(pattern, ast.Call)
@@ -177,7 +177,7 @@ def _constructor(pattern: ast.expr) -> Callable[[dict[str, Any]], Any]:
 
 
 class _Row:
-    """A rule made ready: operand matchers, the constructor, and what each operand must come from."""
+    """A compiled rule: operand matchers, the constructor, and the producing op of each operand."""
 
     def __init__(self, rule: Rule):
         left = ast.parse(rule.left, mode="eval").body
@@ -190,11 +190,11 @@ class _Row:
         self.construct = _constructor(ast.parse(rule.right, mode="eval").body)
 
     def may_match(self, heads: Sequence[Any]) -> bool:
-        """Whether operands that come from `heads` can match."""
+        """Whether operands produced by the ops `heads` can match."""
         return all(wanted is None or wanted is head for wanted, head in zip(self.heads, heads))
 
     def apply(self, operands: tuple[Any, ...]) -> Any:
-        """The right side for `operands`, or None where the left side does not match."""
+        """The right side for `operands`, or None if the left side does not match."""
         env: dict[str, Any] = {}
         for match, x in zip(self.matchers, operands):
             if not match(x.node if isinstance(x, Value) else x, env):
@@ -207,7 +207,7 @@ class _Row:
 
 
 def _head(pattern: ast.expr) -> Any:
-    """The op that `pattern` asks for, `_LITERAL` for a literal, None for anything."""
+    """The op at the head of `pattern`, `_LITERAL` for a literal, None for anything."""
     if isinstance(pattern, ast.Call):
         assert isinstance(pattern.func, ast.Name)
         return TABLE[pattern.func.id]
@@ -239,12 +239,12 @@ def algebra(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
     if op not in _ROWS:
         return None
     for row in _rows_for(op, *[x.node.op if isinstance(x, Value) else _LITERAL for x in operands]):
-        if (found := row.apply(operands)) is not None:
-            return found
+        if (result := row.apply(operands)) is not None:
+            return result
     return None
 
 
 @functools.lru_cache(maxsize=4096)
 def _rows_for(op: Op, *heads: Any) -> list[_Row]:
-    """The rows for an op whose operands come from `heads` that can match: most are ruled out here."""
+    """The rows for an op that can match operands produced by `heads`; most rows are excluded here."""
     return [row for row in _ROWS[op] if row.may_match(heads)]

@@ -1,9 +1,9 @@
-"""Simplification of ops that move data or reduce it: Python predicates, a section per op.
+"""Rewrite rules of data movement and reductions: Python predicates, one section per op.
 
-Each rule takes the operand and the params of one application and returns something simpler, or None. Most keep every
-bit; those that regroup a sum (`reduce_sum` of `reduce_sum`, of a `broadcast_to`, of a `reshape`) may round differently,
-as any order of summation may. What moves, moves towards the outputs and to where there are fewer elements:
-`broadcast_to` sinks below elementwise ops and reductions, `reshape` sinks below `broadcast_to`.
+Each rule takes the operand and the params of one application and returns a simpler value, or None. Most rules keep
+every bit. Rules that regroup a sum (`reduce_sum` of `reduce_sum`, of a `broadcast_to`, of a `reshape`) may round
+differently, as any order of summation may. Data movement sinks towards the outputs and towards fewer elements:
+`broadcast_to` sinks below elementwise ops and reductions, and `reshape` sinks below `broadcast_to`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BY_OP: dict[Op, Callable[..., Any]] = {}
 
 
 def rule_for(op: Op) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter a rule into the table under the op it simplifies."""
+    """Register a rule for the op it simplifies (decorator)."""
 
     def declare(rule: Callable[..., Any]) -> Callable[..., Any]:
         BY_OP[op] = rule
@@ -77,7 +77,8 @@ def _(x: Any, *, dtype: str) -> Any:
 
 
 def _exact(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
-    """Whether `target` holds every value of `source`; NumPy's "safe" but for 64-bit integers as float64."""
+    """Whether `target` represents every value of `source`: NumPy's "safe" casting, except 64-bit integers to
+    float64."""
     return np.can_cast(source, target, "safe") and not (
         source.kind in "iu" and source.itemsize == 8 and target.kind == "f"
     )
@@ -91,13 +92,13 @@ def _(x: Any, *, shape: Shape) -> Any:
     op = producer(x)
     if op is reshape:
         return reshape(operand(x), shape=shape)
-    if op is broadcast_to and (found := _reshape_of_broadcast(operand(x), x.shape, shape)) is not None:
-        return found
+    if op is broadcast_to and (result := _reshape_of_broadcast(operand(x), x.shape, shape)) is not None:
+        return result
     return reshaped(x, shape)
 
 
 def _reshape_of_broadcast(source: Any, repeated: Shape, shape: Shape) -> Any:
-    """`reshape` below `broadcast_to`, where it only moves axes of size one or the source is a single number."""
+    """Sink a `reshape` below a `broadcast_to` that only moves unit axes, or whose source is a single number."""
     if math.prod(source.shape) == 1:
         return broadcast_to(reshape(source, shape=()), shape=shape)
     if _long(repeated) != _long(shape):
@@ -140,7 +141,7 @@ def _without_leading_ones(shape: Shape) -> Shape:
 
 
 def hoist_broadcast(op: Op, operands: tuple[Any, ...]) -> Any:
-    """An elementwise op on `broadcast_to`s alone is computed before they repeat its elements."""
+    """Apply an elementwise op on `broadcast_to`s before the broadcast."""
     arrays = [x for x in operands if isinstance(x, Value)]
     for x in arrays:
         if x.node.op is not broadcast_to:
@@ -174,13 +175,12 @@ def _reduction_rule(op: Op, form: Fold) -> Callable[..., Any]:
 
 
 def _begun(op: Op, x: Any) -> Any:
-    """What a reduction of `x` alone is: a sum begins with 0.0, so that of -0.0 is 0.0."""
+    """The reduction of the single element `x`: a sum starts from 0.0, so the sum of -0.0 is 0.0."""
     return add(x, 0.0) if op is reduce_sum and x.dtype.kind in "fc" else x
 
 
 def _fits_word(short: np.dtype[Any], x: Any, axes: Shape) -> bool:
-    """Whether a long sum of 8 bytes each is one of truths, or of short integers, that fits into 4: of these twice as
-    many are added at a time."""
+    """Whether a long 64-bit sum of booleans or short integers fits into 32 bits, which vectorizes twice as wide."""
     count, least = math.prod([x.shape[a] for a in axes]), np.iinfo(short).min if short.kind == "i" else 0
     bits = 1 if short.kind == "b" else 8 * short.itemsize
     most = max(-least, 2**bits - 1 + least)
@@ -188,12 +188,12 @@ def _fits_word(short: np.dtype[Any], x: Any, axes: Shape) -> bool:
 
 
 def _nested_axes(inner: Shape, outer: Shape, ndim: int) -> Shape:
-    kept = [a for a in range(ndim) if a not in inner]
-    return tuple(sorted({*inner, *(kept[a] for a in outer)}))
+    saved = [a for a in range(ndim) if a not in inner]
+    return tuple(sorted({*inner, *(saved[a] for a in outer)}))
 
 
 def _reduce_broadcast(op: Op, source: Any, shape: Shape, axes: Shape) -> Any:
-    """A reduction of repeated elements: of the source, times the number of repeats where it is a sum."""
+    """Reduce the source of a broadcast, and multiply a sum by the number of repeats."""
     new = len(shape) - len(source.shape)
     aligned = (1,) * new + source.shape
     own = tuple(a - new for a in axes if aligned[a] != 1)
@@ -204,8 +204,8 @@ def _reduce_broadcast(op: Op, source: Any, shape: Shape, axes: Shape) -> Any:
             result, float(count) if source.dtype.kind == "f" else int(np.asarray(count).astype(source.dtype))
         )
     result = result if own else _begun(op, result)
-    kept = [a for a in range(len(shape)) if a not in axes]
-    return broadcast_to(reshape(result, shape=tuple(aligned[a] for a in kept)), shape=tuple(shape[a] for a in kept))
+    saved = [a for a in range(len(shape)) if a not in axes]
+    return broadcast_to(reshape(result, shape=tuple(aligned[a] for a in saved)), shape=tuple(shape[a] for a in saved))
 
 
 for _op in TABLE.values():
@@ -261,7 +261,7 @@ def _slice_of_slice(x: Any, start: Shape, step: Shape, lengths: Shape) -> Any:
 
 
 def _slice_of_pad(x: Any, start: Shape, step: Shape, lengths: Shape) -> Any:
-    """A window of the padded operand that meets only its own elements."""
+    """Slice the padded operand, if the window contains no padding."""
     begin, stride = [], []
     for a, s, n, low, gap, size in zip(start, step, lengths, _param(x, "low"), _param(x, "interior"), operand(x).shape):
         first, period = a - low, gap + 1
@@ -273,7 +273,7 @@ def _slice_of_pad(x: Any, start: Shape, step: Shape, lengths: Shape) -> Any:
 
 
 def _slice_of_where(x: Any, start: Shape, step: Shape, lengths: Shape) -> Any:
-    """A window that lies where one side is chosen: the cotangent of what was written there."""
+    """Slice the selected side, if the window lies where one side is selected: the cotangent of a write."""
     chosen = _slice_of_pad(operand(x), start, step, lengths)
     if chosen is None or (side := constant(chosen)) is None:
         return None
@@ -284,7 +284,7 @@ def _slice_of_where(x: Any, start: Shape, step: Shape, lengths: Shape) -> Any:
 
 
 def _slice_of_concatenate(x: Any, start: Shape, stop: Shape, step: Shape) -> Any:
-    """A window that lies in one piece."""
+    """Slice one operand, if the window lies in it."""
     axis, begin = _param(x, "axis"), 0
     for i in range(len(x.node.inputs)):
         piece = operand(x, i)
@@ -326,10 +326,10 @@ def _(condition: Any, x: Any, y: Any) -> Any:
         same = [repr(constant(v) if hasattr(v, "node") else v) for v in (x, y)]
         if same[0] != same[1] or same[0] == "None":
             return None
-    found, other = (x, y) if chosen or chosen is None else (y, x)
-    if not hasattr(found, "node") and not hasattr(other, "node"):
-        return full_like(condition, found) if type(found) is bool else None
-    return found if hasattr(found, "node") else full_like(other, found)
+    result, other = (x, y) if chosen or chosen is None else (y, x)
+    if not hasattr(result, "node") and not hasattr(other, "node"):
+        return full_like(condition, result) if type(result) is bool else None
+    return result if hasattr(result, "node") else full_like(other, result)
 
 
 @rule_for(TABLE["conj"])

@@ -1,1 +1,1 @@
-"""What passes are made of: the rewriter, and constant folding."""
+"""Base of the passes: the rewriter, and constant folding."""

@@ -1,8 +1,8 @@
-"""Constants: arrays that hold one value everywhere, `full`, become literals of the elementwise ops that use them.
+"""Fold constants: arrays that hold one value everywhere (`full`) become literals of elementwise ops.
 
-What a derivative starts from are such arrays; as literals they cost no memory and the algebra of `rules` sees them. An
-elementwise op keeps at least one operand that is no literal for each dtype it computes in (see `Elementwise`), and one
-on constants alone is computed here. What raises (a negative power of an integer) is left to run time.
+Derivatives start from constant arrays. As literals they cost no memory, and the algebra of `rules` applies to them. An
+elementwise op keeps at least one array operand for each dtype it computes in (see `Elementwise`). An op on constants
+alone is computed here. An op that raises (a negative power of an integer) is left to run time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["constant", "fold", "full_like", "is_zero"]
 
 
 def constant(x: Any) -> Literal | None:
-    """The value that `x` holds everywhere, in its own dtype; None if it is not known to hold one."""
+    """The fill value of `x`, in its own dtype; None if `x` is not known to be a fill."""
     if producer(x) is not full:
         return None
     value: Literal = x.dtype.type(dict(x.node.params)["value"]).item()
@@ -32,12 +32,12 @@ def constant(x: Any) -> Literal | None:
 
 
 def is_zero(x: Any) -> bool:
-    """Whether `x` is 0, or holds 0 everywhere."""
+    """Whether `x` is 0 or a fill of 0."""
     return bool((x if type(x) in LITERALS else constant(x)) == 0)
 
 
 def full_like(x: Any, value: Any) -> Any:
-    """An array with the shape and dtype of `x` and `value` everywhere, in the graph of `x`."""
+    """A fill with the shape and dtype of `x`, in the graph of `x`."""
     return _emit_full(x, x.shape, value, x.dtype)
 
 
@@ -64,7 +64,7 @@ def fold(op: Elementwise, operands: tuple[Any, ...]) -> Any:
 
 
 def _replaced(operands: tuple[Any, ...], known: list[Any], loop: tuple[Any, ...]) -> list[Any]:
-    """The operands with literals for constants, as long as an array of their dtype remains."""
+    """The operands with literals in place of constants, as long as an array of their dtype remains."""
     replaced = list(operands)
     for dtype in set(loop[:-1]):
         mine = [i for i, d in enumerate(loop[:-1]) if d == dtype]
@@ -85,7 +85,7 @@ def _computed(op: Elementwise, near: Any, known: list[Any], loop: tuple[Any, ...
 
 
 def fold_cast(x: Any, *, dtype: str) -> Any:
-    """`cast` of a constant."""
+    """Fold the `cast` of a constant."""
     value = constant(x)
     wanted = np.dtype(dtype)
     if value is None or (wanted.kind in "iu" and x.dtype.kind == "f"):
@@ -100,7 +100,7 @@ def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
 
 
 def fold_reduction(op: Op, form: Fold, x: Any, axes: tuple[int, ...]) -> Any:
-    """A reduction of a constant over `axes`, of which none is empty."""
+    """Fold a reduction of a constant over `axes`, none of which is empty."""
     value = constant(x)
     if value is None or not (form.idempotent or op is reduce_sum):
         return None

@@ -1,8 +1,8 @@
-"""Rewriting: one replay of a graph in which every application may be answered by something simpler.
+"""Rewrite a graph in one replay, with a hook that may replace each op application by a simpler value.
 
-A *hook* is what `Builder` calls `simplify`: `hook(op, operands, params)` returns a value, or None to leave the
-application as it is. What a hook emits passes through the hook again, so one replay reaches the normal form bottom-up.
-Nodes that nothing happened to are taken over as they are; equal ones become one and dead ones are left out.
+A *hook* is the `simplify` of a `Builder`: `hook(op, operands, params)` returns a value, or None to leave the
+application unchanged. The ops that a hook emits pass through the hook again, so one replay reaches the normal form
+bottom-up. Unchanged nodes are reused; equal nodes are merged, and dead nodes are dropped.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ Finish = Callable[[Graph, set[Node]], Graph]
 
 
 class Rewriter(Builder):
-    """A builder that takes over nodes of another graph, and knows which of them have several users.
+    """Builder that copies the nodes of another graph, and knows which of them have several users.
 
-    `free` are sums whose terms may be added in any order; when all is rebuilt, `finish` is given the graph and these.
-    `repeated` says that the graph runs again and again, as the body of a loop does. The hook is asked of ops of these
-    `forms` alone, if any are given.
+    `free` are sums whose terms may be added in any order; after the replay, `finish` takes the graph and the sums.
+    `repeated` says that the graph runs repeatedly, as the body of a loop. The hook is only called for ops of
+    these `forms`, if there are any.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Rewriter(Builder):
                 self.used.setdefault(node.operands[0], []).append(node.picks)
 
     def move(self, node: Node) -> None:
-        """Rebuild `node`, or take it over."""
+        """Rebuild `node`, or reuse it."""
         op, params = node.op, node.params
         assert op is not None
         get = self.moved.get
@@ -95,7 +95,7 @@ class Rewriter(Builder):
             self.settle(node, new)
 
     def pick(self, node: Node, inputs: tuple[Any, ...], k: int) -> None:
-        """Rebuild `node`, result `k` of an op with several, of which `inputs` has what stands for it."""
+        """Rebuild `node`, result `k` of an op with several results, from its value in `inputs`."""
         whole = inputs[0]
         if type(whole) is tuple:
             self.settle(node, whole[k])
@@ -104,29 +104,29 @@ class Rewriter(Builder):
             self.settle(node, self.number(result, inputs, node.params, known))
 
     def narrow(self, node: Node, operands: tuple[Any, ...]) -> bool:
-        """Whether only one result of `node` is used and has a rule for that; then that stands for it."""
+        """Whether only one result of `node` is used and has a rule of its own, which then replaces the node."""
         assert node.op is not None
         used = self.used.get(node, [])
         rule = node.op.alone.get(used[0]) if len(used) == 1 else None
         if rule is None:
             return False
         (k,) = used
-        found = self.lift(rule(*operands, **dict(node.params))).node
+        result = self.lift(rule(*operands, **dict(node.params))).node
         aval: Any = node.aval
-        if found.aval != aval[k]:
-            raise VerifyError(f"a rewrite of {node.name} turned {aval[k]} into {found.aval}")
-        self.settle(node, tuple([found if i == k else None for i in range(len(aval))]))
+        if result.aval != aval[k]:
+            raise VerifyError(f"a rewrite of {node.name} turned {aval[k]} into {result.aval}")
+        self.settle(node, tuple([result if i == k else None for i in range(len(aval))]))
         return True
 
     def settle(self, node: Node, new: Any) -> None:
-        """`new` stands for `node` from now on; a tuple for the results of an op with several."""
+        """Record `new` as the replacement of `node`; a tuple for an op with several results."""
         if new is not node:
             self.moved[node] = new
         if self.uses[node] > 1 and type(new) is Node:
             self.shared.add(new)
 
     def run(self, graph: Graph) -> Graph:
-        """Move all nodes of `graph`."""
+        """Rebuild all nodes of `graph`."""
         with recording(self), np.errstate(all="ignore"):
             for node in graph.nodes:
                 self.move(node)
@@ -137,7 +137,7 @@ class Rewriter(Builder):
 def rewrite(
     graph: Graph, hook: Hook, finish: Finish | None = None, repeated: bool = False, forms: tuple[type, ...] = ()
 ) -> Graph:
-    """`graph` with every application given to `hook`, or every one of an op of these `forms`, operands first."""
+    """`graph` with `hook` applied to every application, or to the ops of these `forms`, operands first."""
     return Rewriter(graph, hook, finish, repeated, forms).run(graph)
 
 
@@ -154,12 +154,12 @@ def producer(x: Any) -> Op | None:
 
 def operand(x: Value, i: int = 0) -> Any:
     """Operand `i` of the op that computes `x`."""
-    found = x.node.inputs[i]
-    return x.builder.value(found) if isinstance(found, Node) else found
+    result = x.node.inputs[i]
+    return x.builder.value(result) if isinstance(result, Node) else result
 
 
 def swaps(x: Any) -> bool:
-    """Whether `x` is a transpose of matrices."""
+    """Whether `x` is a matrix transpose."""
     if producer(x) is not transpose:
         return False
     ndim = len(x.shape)
@@ -167,12 +167,12 @@ def swaps(x: Any) -> bool:
 
 
 def shared(x: Value) -> bool:
-    """Whether `x` is known to have other users than the application at hand."""
+    """Whether `x` is known to have users other than the current application."""
     return x.node in getattr(x.builder, "shared", ())
 
 
 def in_loop(x: Value) -> bool:
-    """Whether `x` is computed again and again, in the body of a loop."""
+    """Whether `x` is computed repeatedly, in the body of a loop."""
     return bool(getattr(x.builder, "repeated", False))
 
 

@@ -1,7 +1,7 @@
-"""What functions of complex numbers are in real ones, element by element: as C99 has them at zeros, infinities and nan,
-and NumPy, which asks the C library for most of them.
+"""Compute complex elementary functions in real arithmetic, with C99 semantics for zeros, infinities and nan.
 
-`a` and `b` are the parts of an operand throughout. Inverse functions, and powers but for whole numbers, are called.
+NumPy uses the C library for most of these functions. `a` and `b` are the real and imaginary parts of an operand
+throughout. Inverse functions, and powers except integer powers, are library calls.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ INF, NAN = float("inf"), float("nan")
 
 
 def _choice(condition: Any, x: Any, y: Any, like: Any) -> Any:
-    """`where` in the dtype of `like`, of numbers too."""
+    """`where` in the dtype of `like`, which accepts numbers."""
     if is_literal(condition):
         return x if condition else y
     if is_literal(x) and is_literal(y):
@@ -88,7 +88,8 @@ def _(x: Pair) -> Any:
 
 @rule(divide)
 def _(x: Any, y: Any) -> Any:
-    """By Smith's method (R. L. Smith, Algorithm 116, CACM 5, 1962): the quotient of the parts of y is at most 1."""
+    """Divide by Smith's method (R. L. Smith, Algorithm 116, CACM 5, 1962): the quotient of the parts of y is at most
+    1."""
     (a, b), (c, d) = parts_of(x), parts_of(y)
     first = greater_equal(absolute(c), absolute(d))
     none = logical_and(equal(c, 0.0), equal(d, 0.0))
@@ -115,33 +116,33 @@ def _(x: Pair) -> Any:
 
 @rule(power)
 def _(x: Any, y: Any) -> Any:
-    """By multiplications where the exponent is a whole number that is known, as NumPy has it."""
+    """Multiply repeatedly if the exponent is a constant integer, as NumPy does."""
     if is_literal(y) and not y.imag and y.real.is_integer() and 0 < abs(y.real) < 100:
-        found = _multiplied(x, abs(int(y.real)))
-        found = found if y.real > 0 else divide(1 + 0j, found)
+        result = _multiplied(x, abs(int(y.real)))
+        result = result if y.real > 0 else divide(1 + 0j, result)
         origin, empty = logical_and(equal(x.re, 0.0), equal(x.im, 0.0)), 0.0 if y.real > 0 else NAN
-        return Pair(where(origin, empty, found.re), where(origin, empty, found.im))
+        return Pair(where(origin, empty, result.re), where(origin, empty, result.im))
     (a, b), (c, d) = parts_of(x), parts_of(y)
     like = x.re if isinstance(x, Pair) else y.re
-    size, turn = _log_of_size(a, b), arctan2(b, a)
+    size, iteration = _log_of_size(a, b), arctan2(b, a)
     if is_literal(d) and not d:
-        found = exp(Pair(multiply(c, size), multiply(c, turn)))
+        result = exp(Pair(multiply(c, size), multiply(c, iteration)))
     else:
-        found = exp(multiply(y, _pair(size, turn, like)))
+        result = exp(multiply(y, _pair(size, iteration, like)))
     origin, none = logical_and(equal(a, 0.0), equal(b, 0.0)), logical_and(equal(c, 0.0), equal(d, 0.0))
     empty = _choice(greater(c, 0.0), 0.0, NAN, like)
-    re, im = (_choice(origin, empty, part, like) for part in (found.re, found.im))
+    re, im = (_choice(origin, empty, part, like) for part in (result.re, result.im))
     return _pair(_choice(none, 1.0, re, like), _choice(none, 0.0, im, like), like)
 
 
 def _multiplied(x: Any, n: int) -> Any:
-    """x to the power n, which is positive."""
-    found: Any = None
+    """x to the positive power n."""
+    result: Any = None
     while n > 1:
         if n & 1:
-            found = x if found is None else multiply(found, x)
+            result = x if result is None else multiply(result, x)
         x, n = multiply(x, x), n >> 1
-    return x if found is None else multiply(found, x)
+    return x if result is None else multiply(result, x)
 
 
 def _pair(a: Any, b: Any, like: Any) -> Pair:
@@ -169,18 +170,18 @@ def _(x: Pair) -> Any:
 def _(x: Pair) -> Any:
     size = hypot(x.re, x.im)
     none, beyond = equal(size, 0.0), isinf(size)
-    found = []
+    results = []
     for part, other in ((x.re, x.im), (x.im, x.re)):
         far = where(isinf(part), where(isinf(other), NAN, copysign(1.0, part)), 0.0)
-        found.append(where(none, 0.0, where(beyond, far, divide(part, size))))
-    return Pair(*found)
+        results.append(where(none, 0.0, where(beyond, far, divide(part, size))))
+    return Pair(*results)
 
 
 # -- questions -----------------------------------------------------------------------------------------------------
 def _both(op: Any, join: Any) -> Any:
     def asked(*xs: Any) -> Any:
-        given = [parts_of(x) for x in xs]
-        return join(*[op(*[parts[k] for parts in given]) for k in (0, 1)])
+        operands = [parts_of(x) for x in xs]
+        return join(*[op(*[parts[k] for parts in operands]) for k in (0, 1)])
 
     return asked
 
@@ -198,17 +199,17 @@ def _(x: Pair, *, axes: tuple[int, ...]) -> Any:
 
 
 # -- exponentials --------------------------------------------------------------------------------------------------
-def _turn(a: Any, b: Any, one: Any = 1.0) -> tuple[Any, Any]:
-    """The cosine and sine of `b`: beside an infinite `a` one and nan if it is not finite."""
+def _iteration(a: Any, b: Any, one: Any = 1.0) -> tuple[Any, Any]:
+    """The cosine and sine of `b`; if `a` is infinite and `b` is not finite, they are one and nan."""
     beside = logical_and(isinf(a), logical_not(isfinite(b)))
     return where(beside, one, cos(b)), sin(b)
 
 
 def _times(f: Any, t: Any) -> Any:
-    """f * t, where a zero remains one beside what is not finite."""
+    """f * t, where zero times a value that is not finite is zero."""
     lost = logical_and(equal(t, 0.0), logical_not(isfinite(f)))
-    kept = where(logical_and(equal(f, 0.0), isnan(t)), f, multiply(f, t))
-    return where(lost, where(less(f, 0.0), negative(t), t), kept)
+    saved = where(logical_and(equal(f, 0.0), isnan(t)), f, multiply(f, t))
+    return where(lost, where(less(f, 0.0), negative(t), t), saved)
 
 
 @rule(exp)
@@ -219,7 +220,7 @@ def _(x: Pair) -> Any:
     far = greater(a, limit)
     size = exp(where(far, subtract(a, limit), a))
     rest = _choice(far, np.exp(limit).item(), 1.0, a)
-    c, s = _turn(a, b)
+    c, s = _iteration(a, b)
     im = where(equal(b, 0.0), b, multiply(multiply(size, s), rest))
     vanished = logical_and(equal(a, -INF), isnan(s))
     return Pair(multiply(multiply(size, c), rest), where(vanished, copysign(0.0, b), im))
@@ -233,15 +234,15 @@ def _(x: Pair) -> Any:
 
 
 def _log_of_size(a: Any, b: Any) -> Any:
-    """log(hypot(a, b)), which may be near 0."""
+    """log(hypot(a, b)), accurate near 0."""
     if is_literal(a) and is_literal(b):
         return log(hypot(a, b))
     big, small = maximum(absolute(a), absolute(b)), minimum(absolute(a), absolute(b))
     near = logical_and(less(big, 1.5), greater(big, 0.5))
     ratio = where(equal(small, big), 1.0, divide(small, big))
     inside = where(near, add(multiply(subtract(big, 1.0), add(big, 1.0)), square(small)), square(ratio))
-    found = add(multiply(0.5, log1p(inside)), where(near, 0.0, log(big)))
-    return where(logical_or(isinf(a), isinf(b)), INF, found)
+    result = add(multiply(0.5, log1p(inside)), where(near, 0.0, log(big)))
+    return where(logical_or(isinf(a), isinf(b)), INF, result)
 
 
 @rule(exp2)
@@ -256,14 +257,14 @@ def _(x: Pair) -> Any:
 
 @rule(log2)
 def _(x: Pair) -> Any:
-    found = log(x)
-    return Pair(multiply(found.re, 1 / np.log(2.0).item()), multiply(found.im, 1 / np.log(2.0).item()))
+    result = log(x)
+    return Pair(multiply(result.re, 1 / np.log(2.0).item()), multiply(result.im, 1 / np.log(2.0).item()))
 
 
 @rule(log10)
 def _(x: Pair) -> Any:
-    found = log(x)
-    return Pair(multiply(found.re, 1 / np.log(10.0).item()), multiply(found.im, 1 / np.log(10.0).item()))
+    result = log(x)
+    return Pair(multiply(result.re, 1 / np.log(10.0).item()), multiply(result.im, 1 / np.log(10.0).item()))
 
 
 @rule(log1p)
@@ -292,12 +293,12 @@ def _(x: Pair) -> Any:
 
 # -- hyperbolic and trigonometric ----------------------------------------------------------------------------------
 def _sinh(a: Any, b: Any) -> tuple[Any, Any]:
-    c, s = _turn(a, b, copysign(1.0, a))
+    c, s = _iteration(a, b, copysign(1.0, a))
     return _times(sinh(a), c), _times(cosh(a), s)
 
 
 def _cosh(a: Any, b: Any) -> tuple[Any, Any]:
-    c, s = _turn(a, b)
+    c, s = _iteration(a, b)
     return _times(cosh(a), c), _times(sinh(a), s)
 
 
@@ -309,9 +310,9 @@ def _tanh(a: Any, b: Any) -> tuple[Any, Any]:
     below = add(square(f), square(c))
     re, im = divide(multiply(f, cosh(held)), below), divide(multiply(s, c), below)
     beyond = isinf(a)
-    turned = where(logical_and(beyond, isnan(s)), copysign(0.0, b), multiply(0.0, multiply(s, c)))
+    imaginary = where(logical_and(beyond, isnan(s)), copysign(0.0, b), multiply(0.0, multiply(s, c)))
     re = where(beyond, copysign(1.0, a), where(equal(a, 0.0), a, re))
-    return re, where(far, turned, where(equal(b, 0.0), b, im))
+    return re, where(far, imaginary, where(equal(b, 0.0), b, im))
 
 
 @rule(sinh)

@@ -1,7 +1,7 @@
-"""Pairs: complex numbers as the values that their parts are, and what ops make of them, in real ops.
+"""Represent complex values as pairs of reals, with a lowering rule per op.
 
-A rule of `RULES` takes the operands of its op, of which at least one, or the result, is complex: pairs, values, and
-literals. It answers with a pair or a value, or by `NotImplemented`.
+A rule of `RULES` takes the operands of its op: pairs, values, and literals. At least one operand or the result is
+complex. The rule returns a pair, a value, or `NotImplemented`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = ["RULES", "Pair", "joined", "parted", "rule"]
 
 
 class Pair(Carrier):
-    """Complex numbers, of which `re` and `im` are the parts; `block`, if there is one, has both along a last axis."""
+    """Complex values with the parts `re` and `im`; `block`, if given, is the array of both along a last axis."""
 
     __slots__ = ("block", "im", "re")
     level = Level.PAIR
@@ -72,7 +72,7 @@ class Pair(Carrier):
 
 
 def joined(x: Any) -> Any:
-    """What a pair lies in memory as; any other value as it is."""
+    """The memory representation of a pair; any other value unchanged."""
     if not isinstance(x, Pair):
         return x
     if x.block is None:
@@ -81,7 +81,7 @@ def joined(x: Any) -> Any:
 
 
 def parted(x: Any, aval: Aval) -> Any:
-    """The pair that lies in memory as `x`, if `aval` is that of complex numbers; else `x`."""
+    """The pair with the memory representation `x`, if `aval` is complex; else `x`."""
     if aval.dtype.kind != "c":
         return x
     n = aval.ndim
@@ -106,7 +106,7 @@ _WITH_LAST: dict[Op, Callable[..., dict[str, Any]]] = {
 
 
 def moved_together(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Pair | None:
-    """An op that moves pairs that lie in memory, whose parts then stay together; None for others."""
+    """Apply a data movement op to pairs in memory, with both parts together; None for other ops."""
     pairs = [x for x in operands if isinstance(x, Pair)]
     if op not in _WITH_LAST or any(x.block is None for x in pairs):
         return None
@@ -115,8 +115,8 @@ def moved_together(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) ->
         return None
     inner = _WITH_LAST[op](2, **params) | ({"value": value.real} if "value" in params else {})
     block = op(*[x.block if isinstance(x, Pair) else x for x in operands], **inner)
-    found: Pair = parted(block, Aval(block.shape[:-1], pairs[0].dtype))
-    return found
+    result: Pair = parted(block, Aval(block.shape[:-1], pairs[0].dtype))
+    return result
 
 
 Rule = Callable[..., Any]
@@ -124,7 +124,7 @@ RULES: dict[Op, Rule] = {}
 
 
 def rule(*ops: Op) -> Callable[[Rule], Rule]:
-    """Enter a rule for these ops."""
+    """Register a rule for these ops (decorator)."""
 
     def enter(found: Rule) -> Rule:
         for op in ops:
@@ -192,8 +192,8 @@ def _(x: Any, *, dtype: str) -> Any:
 # -- products ------------------------------------------------------------------------------------------------------
 @rule(matmul)
 def _(x: Pair, y: Pair) -> Any:
-    """Products of real matrices: of each part of x with what y and iy lie in memory as, which gives what the answer
-    lies in memory as. Where that would copy a large factor for a small one, it is read as it lies."""
+    """Multiply real matrices: each part of x with the memory representations of y and iy, which gives the memory
+    representation of the result. If this would copy a large factor for a small one, it is read in place."""
     m, n = x.shape[-2], y.shape[-1]
     if m == n == 1:
         row = (*x.shape[:-2], x.shape[-1])
@@ -218,20 +218,20 @@ FEW = 4  # rows, or columns, of a factor for which the other is read but once
 
 
 def _turned(x: Pair) -> Pair:
-    """ix."""
+    """The pair i * x."""
     return Pair(negative(x.im), x.re)
 
 
 def _columns(x: Pair) -> Any:
-    """A stack of matrices as it lies in memory, with two columns for each."""
+    """The memory representation of a stack of matrices, as two real columns per column."""
     return reshape(joined(x), shape=(*x.shape[:-1], 2 * x.shape[-1]))
 
 
 def _in_columns(x: Any) -> Pair:
-    """The stack of matrices that lies in memory so."""
+    """The stack of matrices with this memory representation."""
     shape = (*x.shape[:-1], x.shape[-1] // 2)
-    found: Pair = parted(reshape(x, shape=(*shape, 2)), Aval(shape, complex_of(x.dtype)))
-    return found
+    result: Pair = parted(reshape(x, shape=(*shape, 2)), Aval(shape, complex_of(x.dtype)))
+    return result
 
 
 def _halves(x: Any) -> tuple[Any, Any]:

@@ -1,5 +1,7 @@
-"""Graphs over real numbers, in which the complex ones are pairs, and those of half precision such of single precision:
-all that the other passes and the compiler know."""
+"""Legalize dtypes: complex values become pairs of reals, and float16 becomes float32 with rounding.
+
+The other passes and the compiler handle no other dtypes.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,12 @@ __all__ = ["has_complex", "has_dtype", "without_complex", "without_half"]
 
 
 def has_complex(graph: Graph) -> bool:
-    """Whether any value of the graph is complex, or of a region of it."""
+    """Whether any value of the graph or of its regions is complex."""
     return has_dtype(graph, "FD")
 
 
 def has_dtype(graph: Graph, letters: str) -> bool:
-    """Whether any value of the graph, or of a region of it, has a dtype that NumPy has one of these letters for."""
+    """Whether any value of the graph or of its regions has a dtype with one of these NumPy characters."""
     for x in graph.inputs:
         if x.aval.dtype.char in letters:
             return True
@@ -52,7 +54,7 @@ def without_complex(graph: Graph) -> Graph:
 
 
 def without_half(graph: Graph) -> Graph:
-    """`graph` without float16, which it computes in float32 and rounds: inputs and outputs are the bits.
+    """`graph` without float16, computed in float32 with rounding: float16 inputs and outputs are their bits.
 
     >>> from tracegrad.ir import parse
     >>> print(without_half(parse("graph(%0: f16[5]) {\\n  %1 = sin(%0) : f16[5]\\n  return %1\\n}")))

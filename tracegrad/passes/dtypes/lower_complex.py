@@ -1,10 +1,9 @@
-"""The pass that leaves no complex numbers: each is a pair of real ones, which the compiler knows all about.
+"""Lower complex dtypes to pairs of real values.
 
-A complex value becomes a `Pair`, a carrier of two values of the graph under construction. Applying an op to it applies
-what `tracegrad.passes.dtypes.complex_pairs` has for the op; an op that only moves and adds is applied to both parts;
-composite ops become their parts; loops and branches carry both. What is left is called: NumPy computes it. In memory,
-where calls find their operands, a pair is one array with the parts along a last axis; so are the complex inputs and
-outputs of a graph.
+A complex value becomes a `Pair`, a carrier of two values of the graph under construction. An op on it applies its rule
+in `tracegrad.passes.dtypes.complex_pairs`. An op that only moves and adds is applied to both parts. Composite ops are
+decomposed, and loops and branches carry both parts. Any other op is a NumPy call. In memory, where calls find their
+operands, a pair is one array with the parts along a last axis; so are the complex inputs and outputs of a graph.
 """
 
 from __future__ import annotations
@@ -33,27 +32,27 @@ def in_pairs(graph: Graph) -> Graph:
     with recording(builder):
         inputs = [parted(builder.input(lies(x.aval)), x.aval) for x in graph.inputs]
         outputs, _ = replay(graph, inputs)
-        found = builder.build([joined(y) for y in outputs])
-    return found.named(graph.names) if graph.names else found
+        result = builder.build([joined(y) for y in outputs])
+    return result.named(graph.names) if graph.names else result
 
 
 class Parting(Builder):
-    """A builder of a graph without complex numbers, to which ops on pairs can be applied."""
+    """Builder of a graph without complex numbers, which applies ops to pairs."""
 
     def emit(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         avals = [x if is_literal(x) else aval_of(x) for x in operands]
         of_regions = isinstance(op.form, Repeat | While | Branch | Run)
         if not of_regions and not any([isinstance(x, Pair) for x in operands]):  # noqa: C419 (asked of every node)
-            found = op.aval(*avals, **params)
-            if not any([x.dtype.kind == "c" for x in _several(found)]):  # noqa: C419
+            result = op.aval(*avals, **params)
+            if not any([x.dtype.kind == "c" for x in _several(result)]):  # noqa: C419
                 return super().emit(op, operands, params)
         rule = RULES.get(op)
-        found = rule(*operands, **params) if rule is not None else NotImplemented
-        if found is NotImplemented:
+        result = rule(*operands, **params) if rule is not None else NotImplemented
+        if result is NotImplemented:
             return self._apart(op, operands, params, avals)
-        if aval_of(found) != (wanted := op.aval(*avals, **params)):
-            raise VerifyError(f"in pairs, {op.name} gives {aval_of(found)} instead of {wanted}")
-        return found
+        if aval_of(result) != (wanted := op.aval(*avals, **params)):
+            raise VerifyError(f"in pairs, {op.name} gives {aval_of(result)} instead of {wanted}")
+        return result
 
     def _apart(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any], avals: list[Any]) -> Any:
         match op.form:
@@ -68,36 +67,36 @@ class Parting(Builder):
         return self._moved(op, operands, params) if op.form.moves else self._called(op, operands, params, avals)
 
     def _moved(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        """An op that moves and adds, applied to what pairs lie in memory as, or to both parts."""
-        if (found := moved_together(op, operands, params)) is not None:
-            return found
+        """Apply an op that moves and adds to the memory representations of pairs, or to both parts."""
+        if (result := moved_together(op, operands, params)) is not None:
+            return result
         re, im = (self.emit(op, tuple([_part(x, k) for x in operands]), _params(params, k)) for k in (0, 1))
         return tuple(map(Pair, re, im)) if isinstance(re, tuple) else Pair(re, im)
 
     def _called(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any], avals: list[Any]) -> Any:
-        """An op that NumPy computes."""
+        """Apply an op by a call of NumPy."""
         pairs = tuple([isinstance(x, Pair) for x in operands])
-        found = call_joined(*map(joined, operands), op=op.name, given=tuple(sorted(params.items())), joined=pairs)
-        if not isinstance(found, tuple):
-            return parted(found, op.aval(*avals, **params))
-        return tuple(map(parted, found, _several(op.aval(*avals, **params))))
+        result = call_joined(*map(joined, operands), op=op.name, given=tuple(sorted(params.items())), joined=pairs)
+        if not isinstance(result, tuple):
+            return parted(result, op.aval(*avals, **params))
+        return tuple(map(parted, result, _several(op.aval(*avals, **params))))
 
     def _of_regions(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any], avals: list[Any]) -> Any:
-        """A loop or a branch: regions take and give both parts of what is complex, one after the other."""
+        """Lower a loop or a branch: its regions take and return both parts of complex values, in sequence."""
         results = _several(op.aval(*avals, **params))
         inner = dict(map_regions(tuple(params.items()), _parted_region))
-        given = [1 + isinstance(x, Pair) for x in operands]
+        args = [1 + isinstance(x, Pair) for x in operands]
         if "carries" in params:
             carries = params["carries"]
-            inner["carries"] = sum(given[:carries])
+            inner["carries"] = sum(args[:carries])
             if "xs" in params:
-                inner["xs"] = sum(given[carries : carries + params["xs"]])
+                inner["xs"] = sum(args[carries : carries + params["xs"]])
         flat = iter(super().emit(op, tuple(_flat(operands)), inner))
         return tuple([_taken(flat, aval) for aval in results])
 
 
 def _parted_region(graph: Graph) -> Graph:
-    """A region over real numbers, of which each complex input and output has become two."""
+    """A region over real numbers, with two inputs or outputs for each complex one."""
     if not has_complex(graph):
         return graph
     builder = Parting()
@@ -125,12 +124,12 @@ def _taken(flat: Any, aval: Aval) -> Any:
 
 
 def _params(params: dict[str, Any], k: int) -> dict[str, Any]:
-    """The parameters of an op that moves one of the parts: `value` is a number that it puts in."""
+    """The parameters of an op that moves one part; its fill `value` becomes the part of it."""
     return {**params, "value": _part(complex(params["value"]), k)} if "value" in params else params
 
 
 def _part(x: Any, k: int) -> Any:
-    """The real part of an operand or parameter, or with `k` the imaginary one; what is real stays."""
+    """The real part of an operand or parameter, or with `k` the imaginary part; real values unchanged."""
     if isinstance(x, Pair):
         return x.im if k else x.re
     return (x.real, x.imag)[k] if type(x) is complex else x

@@ -1,9 +1,9 @@
-"""The pass that leaves no float16: each such number is one of float32, rounded where it is computed.
+"""Lower float16 to float32 with rounding after each op.
 
-NumPy computes a float16 in float32, and rounds. So each op is applied to numbers in single precision that half
-precision has too, and what it computes is rounded to one of these, by an op on elements; what only moves is not. Sums,
-products and all that is made of several ops are rounded once, at the end. In memory, inputs and outputs of a graph are
-the bits, integers of 16 of them, and only the entry point knows better.
+NumPy computes float16 in float32 and rounds. Each op is therefore applied to float32 values that are exact in half
+precision, and an elementwise op rounds its result. Ops that only move data are not followed by rounding. Sums,
+products and composite ops are rounded once, at the end. In memory, float16 inputs and outputs of a graph are 16-bit
+integers with the same bits; only the entry point knows their dtype.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ _MOVES, _MOVING = (Move, Gather, Window, Patch), frozenset({where, place, split,
 
 
 class _Singles(Builder):
-    """A graph of numbers in single precision, of some of which the bits are there as well."""
+    """Builder of a single precision graph, which knows the float16 bits of some values."""
 
     def __init__(self) -> None:
         super().__init__()
         self.bits: dict[Node, Any] = {}
 
     def value_of(self, x: Any, aval: Aval) -> Any:
-        """What `x`, which lies in memory as `aval` does, is in single precision."""
+        """The single precision value of `x`, whose memory representation is that of `aval`."""
         return self.known(half_value(x), x) if _is_half(aval) else x
 
     def bits_of(self, x: Any, aval: Aval) -> Any:
-        """What lies in memory of `x`, which `aval` is in single precision."""
+        """The memory representation of `x`, the single precision value of a value of type `aval`."""
         if not _is_half(aval):
             return x
-        found = self.bits.get(x.node)
-        return half_bits(x) if found is None else found
+        result = self.bits.get(x.node)
+        return half_bits(x) if result is None else result
 
     def known(self, x: Any, bits: Any) -> Any:
-        """`x`, of which these are the bits."""
+        """`x`, after recording its bits."""
         self.bits[x.node] = bits
         return x
 
@@ -62,12 +62,12 @@ def in_singles(graph: Graph) -> Graph:
     with recording(builder):
         inputs = [builder.value_of(builder.input(in_bits(x.aval)), x.aval) for x in graph.inputs]
         outputs = _replayed(graph, inputs, builder)
-        found = builder.build([builder.bits_of(y, x.aval) for x, y in zip(graph.outputs, outputs)])
-    return found.named(graph.names) if graph.names else found
+        result = builder.build([builder.bits_of(y, x.aval) for x, y in zip(graph.outputs, outputs)])
+    return result.named(graph.names) if graph.names else result
 
 
 def _region(graph: Graph) -> Graph:
-    """A region, whose inputs and outputs of half precision have become such of single precision."""
+    """A region with half precision inputs and outputs converted to single precision."""
     if not has_dtype(graph, "e"):
         return graph
     builder = _Singles()
@@ -97,7 +97,7 @@ def _replayed(graph: Graph, inputs: Sequence[Any], builder: _Singles) -> list[An
 
 
 def _applied(node: Node, operands: tuple[Any, ...], builder: _Singles) -> Any:
-    """The same op of numbers in single precision."""
+    """Apply the same op in single precision."""
     op = node.op
     assert op is not None
     if op.typed:
@@ -110,19 +110,19 @@ def _applied(node: Node, operands: tuple[Any, ...], builder: _Singles) -> Any:
         params["dtype"] = "float32"
     if type(params.get("value")) is float and _is_half(node.aval):
         params["value"] = _nearest(params["value"])
-    found = builder.emit(op, tuple([_nearest(x) if type(x) is float else x for x in operands]), params)
+    result = builder.emit(op, tuple([_nearest(x) if type(x) is float else x for x in operands]), params)
     if isinstance(op.form, _MOVES) or op in _MOVING:
-        return _moved(node, operands, params, found, builder)
+        return _moved(node, operands, params, result, builder)
     if op.exact or not op.form.rounds:
-        return found
+        return result
     avals = _several(node.aval)
-    if type(found) is tuple:
-        return tuple([_rounded(y, aval) for y, aval in zip(found, avals)])
-    return _rounded(found, avals[0])
+    if type(result) is tuple:
+        return tuple([_rounded(y, aval) for y, aval in zip(result, avals)])
+    return _rounded(result, avals[0])
 
 
 def _moved(node: Node, operands: tuple[Any, ...], params: dict[str, Any], found: Any, builder: _Singles) -> Any:
-    """What has been `found` to be moved; as bits too, if there are any."""
+    """The moved value `found`; its bits are moved too, if they are known."""
     if not any(x.node in builder.bits for x in operands if type(x) not in LITERALS):
         return found
     assert node.op is not None
@@ -138,15 +138,15 @@ def _moved(node: Node, operands: tuple[Any, ...], params: dict[str, Any], found:
 
 
 def _called(node: Node, operands: tuple[Any, ...], builder: _Singles) -> Any:
-    """An op that NumPy computes of float16."""
+    """Apply an op by a call of NumPy on float16."""
     avals = _avals(node)
     halves = tuple([aval is not None and _is_half(aval) for aval in avals])
     bits = tuple([x if aval is None else builder.bits_of(x, aval) for x, aval in zip(operands, avals)])
     assert node.op is not None
-    found = builder.emit(call_in_half, bits, {"op": node.op.name, "given": node.params, "halves": halves})
-    if type(found) is tuple:
-        return tuple([builder.value_of(y, aval) for y, aval in zip(found, _several(node.aval))])
-    return builder.value_of(found, node.aval)
+    result = builder.emit(call_in_half, bits, {"op": node.op.name, "given": node.params, "halves": halves})
+    if type(result) is tuple:
+        return tuple([builder.value_of(y, aval) for y, aval in zip(result, _several(node.aval))])
+    return builder.value_of(result, node.aval)
 
 
 # -- ops that speak of dtypes ----------------------------------------------------------------------------------------
@@ -188,9 +188,9 @@ def _several(aval: Any) -> Sequence[Aval]:
 
 
 def _avals(node: Node) -> list[Any]:
-    """Those of its inputs; a literal has none."""
-    given = iter(node.operands)
-    return [None if type(x) in LITERALS else next(given).aval for x in node.inputs]
+    """The avals of the inputs; None for a literal."""
+    operands = iter(node.operands)
+    return [None if type(x) in LITERALS else next(operands).aval for x in node.inputs]
 
 
 def _bits_of_number(x: float) -> int:
@@ -199,7 +199,7 @@ def _bits_of_number(x: float) -> int:
 
 
 def _nearest(x: float) -> float:
-    """What a number is beside float16."""
+    """The nearest float16 of a number."""
     with np.errstate(all="ignore"):
         return float(HALF.type(x))
 

@@ -1,8 +1,8 @@
-"""Products with diagonal matrices, and diagonals of products: one number per element instead of a sum.
+"""Simplify products with diagonal matrices, and diagonals of products, to one multiplication per element.
 
-A matrix is diagonal here if nothing but zeros is known to be beside its diagonal, whatever the numbers on it are. Such
-a product has NumPy's bits, nan and inf included: zero times what is not finite is nan, so an infinite element of the
-other factor spoils the rest of its column, or row, as it does in a sum.
+A matrix is diagonal here if its elements off the diagonal are known to be zero. The product has NumPy's bits, nan and
+inf included: zero times a value that is not finite is nan, so an infinite element of the other factor makes the rest of
+its column, or row, nan, as it does in a sum.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Numbers = Callable[[], Any]
 
 
 def with_diagonal(x: Any, y: Any) -> Any:
-    """The product of two matrices of which one is diagonal; None if neither is, or is so large that it matters.
+    """Multiply two matrices, one of which is diagonal; None if neither is a large diagonal matrix.
 
     >>> from tracegrad.ir import parse
     >>> from tracegrad.passes.simplify.simplify import simplify
@@ -68,23 +68,23 @@ def with_diagonal(x: Any, y: Any) -> Any:
 
 
 def _scaled(x: Any, factors: Any, axis: int) -> Any:
-    """`x` times its `factors`, and nan where another element along `axis` is not finite."""
+    """`x` times its `factors`, with nan where another element along `axis` is not finite."""
     # Sums begin at zero, so none of them is -0.
     product = add(multiply(x, broadcast_to(factors, shape=x.shape)), 0.0)
     spoils = cast(logical_not(isfinite(x)), dtype=x.dtype.name)
-    kept = tuple(1 if k == axis else n for k, n in enumerate(x.shape))
-    count = broadcast_to(reshape(reduce_sum(spoils, axes=(axis,)), shape=kept), shape=x.shape)
+    saved = tuple(1 if k == axis else n for k, n in enumerate(x.shape))
+    count = broadcast_to(reshape(reduce_sum(spoils, axes=(axis,)), shape=saved), shape=x.shape)
     return where(greater(subtract(count, spoils), 0.0), float("nan"), product)
 
 
 def is_diagonal(x: Any) -> bool:
-    """Whether `x` is a diagonal matrix that is large."""
+    """Whether `x` is a large diagonal matrix."""
     return _numbers(x) is not None
 
 
 # -- what is diagonal ----------------------------------------------------------------------------------------
 def _numbers(x: Any) -> Numbers | None:
-    """What gives the numbers on the diagonal of `x`, if it is diagonal and large."""
+    """A function that computes the diagonal of `x`, if it is a large diagonal matrix."""
     x = _seen(x)
     rule = _OF.get(producer(x))  # type: ignore[arg-type]
     if rule is None:
@@ -94,7 +94,7 @@ def _numbers(x: Any) -> Numbers | None:
 
 
 def _seen(x: Any) -> Any:
-    """`x`, or what it is a copy of, seen the same or transposed: a diagonal matrix is its transpose."""
+    """`x` below copies, views and transposes, because a diagonal matrix equals its transpose."""
     while (op := producer(x)) is transpose or (op is reshape and operand(x).shape == x.shape):
         x = operand(x)
     return x
@@ -121,7 +121,7 @@ def _of_cast(x: Any) -> Numbers | None:
 
 
 def _of_multiply(x: Any) -> Numbers | None:
-    """The identity times a number that is not infinite, with which zeros stay zeros."""
+    """The diagonal of the identity times a finite number, for which zeros stay zeros."""
     for k in range(2):
         factor, eye = operand(x, k), _seen(operand(x, 1 - k))
         value = factor if is_literal(factor) else constant(factor)
@@ -136,7 +136,7 @@ _OF: dict[Op, Callable[[Any], Numbers | None]] = {
 
 
 def _is_eye(mask: Any) -> bool:
-    """Whether a square mask is true on its diagonal only."""
+    """Whether a square mask is true exactly on its diagonal."""
     mask = _seen(mask)
     if producer(mask) is broadcast_to:
         mask = operand(mask)
@@ -147,7 +147,7 @@ def _is_eye(mask: Any) -> bool:
 
 
 def counted(x: Any) -> int | None:
-    """The axis of a matrix along which its elements are 0, 1, …, and the same along the other one."""
+    """The axis of a matrix along which its elements are 0, 1, …; they are constant along the other axis."""
     if is_literal(x) or len(x.shape) != 2:
         return None
     n = max(x.shape)
@@ -170,7 +170,7 @@ def _counts(x: Any, n: int) -> bool:
 
 
 def _diagonal_of(inside: Any, x: Any) -> Any:
-    """The numbers on the diagonal of `inside`, a literal or an array of the shape of `x`."""
+    """The diagonal of `inside`, a literal or an array of the shape of `x`."""
     if is_literal(inside):
         return _repeated(inside, x)
     if producer(inside) is broadcast_to and operand(inside).shape in ((x.shape[0], 1), (x.shape[0],)):
@@ -196,7 +196,7 @@ def _gathered(*xs: Any, axes: tuple[int, ...]) -> Any:
 
 
 def _rows_by_columns(product: Any) -> Any:
-    """The diagonal of a product of which nothing else is used."""
+    """The diagonal of a product whose other elements are unused."""
     product = product if producer(product) is matmul else _seen(product)
     if producer(product) is not matmul or shared(product) or product.shape[-1] != product.shape[-2]:
         return None

@@ -1,12 +1,12 @@
-"""Outer products that are multiplied are never made: `np.outer(u, v) @ X` is u times `v @ X`.
+"""Multiply by outer products without forming them: `np.outer(u, v) @ X` is u times `v @ X` (rank-one structure).
 
-A matrix is an *outer product* here if its elements are those of a column times those of a row, as `np.outer(u, v)`,
-`-2.0 * u[:, None] * v` and matrices of equal rows are. Of sums of such, and of diagonal matrices, as `np.eye(n) - 2.0 *
-np.outer(v, v)`, each part is multiplied; and a product of which only sums with such weights are wanted, as by the
-derivative of an outer product, is not made either.
+A matrix is an *outer product* here if its elements are products of a column element and a row element, as for
+`np.outer(u, v)`, `-2.0 * u[:, None] * v`, and matrices with equal rows. A sum of outer products and diagonal matrices,
+as `np.eye(n) - 2.0 * np.outer(v, v)`, is multiplied term by term. A product is not formed either if only sums weighted
+with an outer product are used, as in the derivative of an outer product.
 
-Numbers are added in another order, so they round differently. What was not finite is not finite; but where infinite
-numbers are put in another order, an inf may become a nan, or a nan an inf.
+The order of additions changes, so results round differently. A result that was not finite stays not finite, but a
+reordered inf may become a nan, or a nan an inf.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ DEEPEST = 8  # factors of an outer product
 
 
 class _Outer(NamedTuple):
-    """The matrix `column * row * scale`, of shapes (..., m, 1), (..., 1, n) and (..., 1, 1); None for ones."""
+    """Outer product `column * row * scale`, of shapes (..., m, 1), (..., 1, n) and (..., 1, 1); None for ones."""
 
     column: Any = None
     row: Any = None
     scale: Any = None
 
     @property
-    def turned(self) -> _Outer:
+    def transposed(self) -> _Outer:
         return _Outer(
             *[x if x is None or is_literal(x) else matrix_transpose(x) for x in (self.row, self.column, self.scale)]
         )
 
     @property
     def vectors(self) -> tuple[Any, Any]:
-        """The column and the row, of which one has been scaled."""
+        """The column and the row, one of them scaled."""
         if self.scale is None:
             return self.column, self.row
         if self.column is None:
@@ -58,7 +58,7 @@ class _Outer(NamedTuple):
 
 # -- products ------------------------------------------------------------------------------------------------
 def with_outer_product(x: Any, y: Any) -> Any:
-    """The product of two stacks of matrices of which one is made of outer products; None if neither is.
+    """Multiply two stacks of matrices, one of which is a sum of outer products; None if neither is.
 
     >>> from tracegrad.ir import parse
     >>> from tracegrad.passes.simplify.simplify import simplify
@@ -98,25 +98,25 @@ def _total(terms: list[tuple[int, Any]]) -> Any:
 
 
 def _parts(x: Any) -> list[tuple[int, Any]] | None:
-    """The outer products, and diagonal matrices, of which `x` is the sum, with their signs; None if it is none."""
-    found: list[tuple[int, Any]] = []
+    """The signed outer products and diagonal matrices whose sum is `x`; None if it is no such sum."""
+    results: list[tuple[int, Any]] = []
     todo = [(1, x, False)]
     while todo:
-        sign, x, turned = todo.pop()
+        sign, x, transposed = todo.pop()
         if swaps(x):
-            x, turned = operand(x), not turned
+            x, transposed = operand(x), not transposed
         if producer(x) in (add, subtract) and not any(is_literal(y) for y in x.node.inputs):
-            todo += [(sign if producer(x) is add else -sign, operand(x, 1), turned), (sign, operand(x), turned)]
+            todo += [(sign if producer(x) is add else -sign, operand(x, 1), transposed), (sign, operand(x), transposed)]
             continue
         outer = _outer_of(x)
-        if len(found) == MOST or (outer is None and not is_diagonal(x)):
+        if len(results) == MOST or (outer is None and not is_diagonal(x)):
             return None
-        found.append((sign, x if outer is None else outer.turned if turned else outer))
-    return found if any(isinstance(part, _Outer) for _, part in found) else None
+        results.append((sign, x if outer is None else outer.transposed if transposed else outer))
+    return results if any(isinstance(part, _Outer) for _, part in results) else None
 
 
 def _product(part: Any, mine: Any, other: Any, first: bool) -> Any:
-    """The product of a part of `mine` with the other matrix, which it stands before if `first`."""
+    """The product of a term of `mine` with the other matrix; the term comes first if `first`."""
     if not isinstance(part, _Outer):
         return with_diagonal(*((part, other) if first else (other, part)))
     column, row = part.vectors
@@ -139,15 +139,14 @@ def _times_column(x: Any, column: Any) -> Any:
 
 
 def _sums(x: Any, axis: int) -> Any:
-    """The sums along an axis, which stays, with size one."""
+    """The sums along an axis, which keeps size one."""
     axis += len(x.shape)
     return reshape(reduce_sum(x, axes=(axis,)), shape=tuple(1 if a == axis else n for a, n in enumerate(x.shape)))
 
 
 # -- sums of products ----------------------------------------------------------------------------------------
 def summed_product(x: Any, *, axes: tuple[int, ...]) -> Any:
-    """The sums, by rows, columns or both, of the elements of a product times those of an outer product, whatever order
-    its axes have been put in.
+    """Sum a matrix product, weighted by an outer product, by rows, columns or both, for any order of its axes.
 
     >>> from tracegrad.ir import parse
     >>> from tracegrad.passes.simplify.simplify import simplify
@@ -173,7 +172,7 @@ def summed_product(x: Any, *, axes: tuple[int, ...]) -> Any:
 
 
 def _summed(x: Any, axes: tuple[int, ...], alone: bool) -> Any:
-    """The same; nothing else is made of what `x` has come of if it is `alone`."""
+    """As `summed_product`; with `alone`, the values that `x` is derived from have no other users."""
     op, last = producer(x), len(x.shape) - 1
     if op not in _WEIGHTED:
         return None
@@ -186,13 +185,13 @@ def _summed(x: Any, axes: tuple[int, ...], alone: bool) -> Any:
         out = _summed(operand(x), tuple(sorted(perm[a] for a in axes)), alone)
         rest = [perm[a] for a in range(len(perm)) if a not in axes]
         return None if out is None else transpose(out, perm=tuple(sorted(rest).index(a) for a in rest))
-    if axes[0] < last - 1 or (found := _weighted(x, DEEPEST, alone)) is None:
+    if axes[0] < last - 1 or (result := _weighted(x, DEEPEST, alone)) is None:
         return None
-    left, right, outer = found.left, found.right, found.outer
+    left, right, outer = result.left, result.right, result.outer
     genuine = _genuine(outer) is not None
     # Sums without weights are no work for who has the product.
     weights = [weight for axis, weight in ((last - 1, outer.column), (last, outer.row)) if axis in axes]
-    if all(weight is None for weight in weights) and (len(axes) == 2 or not (alone if genuine else found.alone)):
+    if all(weight is None for weight in weights) and (len(axes) == 2 or not (alone if genuine else result.alone)):
         return None
     if math.prod((*left.shape[-2:], right.shape[-1])) < SMALLEST**3:
         return None
@@ -218,7 +217,7 @@ def _turned(x: Any) -> Any:
 
 
 class _Weighted(NamedTuple):
-    """A product times the elements of an outer product; nothing else is made of it if it is `alone`."""
+    """A matrix product weighted by an outer product; with `alone` it has no other users."""
 
     left: Any
     right: Any
@@ -227,26 +226,26 @@ class _Weighted(NamedTuple):
 
 
 def _weighted(x: Any, depth: int, alone: bool) -> _Weighted | None:
-    """The product that `x` is, and the outer product by whose elements its own are multiplied."""
+    """The matrix product and the weights whose elementwise product is `x`."""
     if (op := producer(x)) is None:  # a number too
         return None
     alone = alone and not shared(x)
     if op is matmul:
         return _Weighted(operand(x), operand(x, 1), _Outer(), alone)
     if depth and (op is negative or swaps(x)):
-        if (found := _weighted(operand(x), depth - 1, alone)) is None:
+        if (result := _weighted(operand(x), depth - 1, alone)) is None:
             return None
         if op is transpose:
             return _Weighted(
-                matrix_transpose(found.right), matrix_transpose(found.left), found.outer.turned, found.alone
+                matrix_transpose(result.right), matrix_transpose(result.left), result.outer.transposed, result.alone
             )
-        return found._replace(outer=_OF_ONE[op](found.outer))
+        return result._replace(outer=_OF_ONE[op](result.outer))
     if op not in (multiply, divide) or not depth:
         return None
     for k in range(2 if op is multiply else 1):
         weight = _factors(operand(x, 1 - k), depth - 1)
-        if weight is not None and (found := _weighted(operand(x, k), depth - 1, alone)) is not None:
-            return found._replace(outer=_combined(op, found.outer, weight))
+        if weight is not None and (result := _weighted(operand(x, k), depth - 1, alone)) is not None:
+            return result._replace(outer=_combined(op, result.outer, weight))
     return None
 
 
@@ -257,12 +256,12 @@ def _outer_of(x: Any) -> _Outer | None:
 
 
 def _genuine(found: _Outer | None) -> _Outer | None:
-    """None for what is the same everywhere."""
+    """The outer product; None for a scalar multiple of ones."""
     return None if found is None or found.column is found.row is None else found
 
 
 def _factors(x: Any, depth: int) -> _Outer | None:
-    """`x` as an outer product, or a number, or an array of one value."""
+    """`x` as an outer product, where a number or a fill is a scaled outer product of ones."""
     if is_literal(x):
         return _Outer(scale=x)
     op = producer(x)
@@ -275,8 +274,8 @@ def _factors(x: Any, depth: int) -> _Outer | None:
     if not depth:
         return None
     if op in _OF_ONE or swaps(x):
-        found = _factors(operand(x), depth - 1)
-        return None if found is None else found.turned if op is transpose else _OF_ONE[op](found)
+        result = _factors(operand(x), depth - 1)
+        return None if result is None else result.transposed if op is transpose else _OF_ONE[op](result)
     if op in (multiply, divide):
         first = _factors(operand(x), depth - 1)
         second = None if first is None else _factors(operand(x, 1), depth - 1)
@@ -285,7 +284,7 @@ def _factors(x: Any, depth: int) -> _Outer | None:
 
 
 def _combined(op: Op, x: _Outer, y: _Outer) -> _Outer:
-    """The product, or quotient, of two."""
+    """The elementwise product, or quotient, of two outer products."""
     return _Outer(*[_applied(op, a, b) for a, b in zip(x, y)])
 
 
@@ -308,7 +307,7 @@ _OF_ONE: dict[Any, Callable[[_Outer], _Outer]] = {
 
 
 def _repeated(x: Any, shape: tuple[int, ...]) -> _Outer | None:
-    """What is repeated, as the rows, the columns or all elements of matrices."""
+    """A broadcast vector or number as an outer product."""
     if len(shape) < 2:
         return None
     *lead, m, n = shape
@@ -321,7 +320,7 @@ def _repeated(x: Any, shape: tuple[int, ...]) -> _Outer | None:
 
 
 def _padded(shape: tuple[int, ...], ndim: int) -> tuple[int, ...]:
-    """The shape of what is repeated, with so many axes."""
+    """The shape with leading unit axes, of this rank."""
     return (1,) * (ndim - len(shape)) + shape
 
 

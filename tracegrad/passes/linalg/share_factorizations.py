@@ -1,5 +1,7 @@
-"""The pass that factors a matrix once for all systems with it, its transpose, its inverse and its determinant; the last
-two without Python, as compiled code does for systems."""
+"""Share one factorization of a matrix among its systems, transposed systems, inverse and determinant.
+
+The inverse and the determinant then run without Python, as systems do in compiled code.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +42,9 @@ def factor_once(graph: Graph) -> Graph:
       return %5
     }
     """
-    found = [x for x in graph.everywhere() if x.op in _OPS and x.operands[0].aval.dtype.kind == "f"]
-    uses = Counter([_matrix(x.operands[0]) for x in found])
-    if all(x.op is solve and uses[_matrix(x.operands[0])] == 1 for x in found):
+    results = [x for x in graph.everywhere() if x.op in _OPS and x.operands[0].aval.dtype.kind == "f"]
+    uses = Counter([_matrix(x.operands[0]) for x in results])
+    if all(x.op is solve and uses[_matrix(x.operands[0])] == 1 for x in results):
         return graph
 
     def hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -67,7 +69,7 @@ def factor_once(graph: Graph) -> Graph:
 
 
 def _matrix(x: Node) -> Node:
-    """What `x` is the transpose of, or `x`."""
+    """The node below a transpose of `x`, or the node of `x`."""
     if x.op is transpose:
         *_, p, q = dict(x.params)["perm"]
         if (p, q) == (x.aval.ndim - 1, x.aval.ndim - 2):

@@ -1,6 +1,8 @@
-"""The pass that makes loops of products: of those that a loop computes better than BLAS, since it fuses with its
-neighbours, and of integers and booleans, which BLAS does not know; and sums of stacks of products, which are one
-product."""
+"""Lower matmuls to elementwise loops where a loop beats BLAS, and combine sums of stacked products into one.
+
+A loop is faster for small products, because it fuses with its neighbours. Integer and boolean products are always
+loops, because BLAS has none. A sum over a stack of products becomes one product.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,11 @@ MOST_OF_WINDOW = 16  # elements, up to which a sum of products needs no windows 
 
 @record(frozen=True)
 class Thresholds:
-    """Where `matmul` of (..., m, k) and (..., k, n), of floats, becomes a loop.
+    """Thresholds below which a float `matmul` of (..., m, k) and (..., k, n) becomes a loop.
 
     `small`: when m, k and n are all at most this. `vector_elements`: when m, k or n is 1 (matrix-vector and outer
-    products, which move as many numbers as they compute) and the matrix has at most so many elements. `tiny`: the same
-    as `small` for stacks of `many` products, which are one call, unless a loop computes them again and again.
+    products, which move as many numbers as they compute) and the matrix has at most this number of elements. `tiny`: as
+    `small` for stacks of `many` products, which are one call, unless a loop computes them repeatedly.
     """
 
     small: int = 8
@@ -47,8 +49,7 @@ _USUAL = Thresholds()
 
 
 def unroll_small_contractions(graph: Graph, thresholds: Thresholds = _USUAL) -> Graph:
-    """`graph` with `matmul`s that are small, have a vector, or are not of floats, as multiply and reduce_sum. Sums may
-    round differently.
+    """`graph` with small, vector and non-float `matmul`s as multiply and reduce_sum. Sums may round differently.
 
     >>> from tracegrad.ir import parse
     >>> text = "graph(%0: f64[9,5], %1: f64[5,1]) {\\n  %2 = matmul(%0, %1) : f64[9,1]\\n  return %2\\n}"
@@ -77,39 +78,39 @@ def unroll_small_contractions(graph: Graph, thresholds: Thresholds = _USUAL) -> 
             return as_loop(*operands)
         return _of_windows(*operands)
 
-    found = [x for x in graph.everywhere() if x.op is matmul or x.op is patches]
-    for x in found:
+    results = [x for x in graph.everywhere() if x.op is matmul or x.op is patches]
+    for x in results:
         if x.op is patches or unrolled(x.inputs, True):
             return rewrite(graph, hook)
     return graph
 
 
 def _of_windows(x: Any, y: Any) -> Any:
-    """The product of small windows and few columns, or of the transposed windows, as a sum that reads them in place."""
-    turned = producer(x) is transpose and len(x.shape) == 2
-    found = operand(x) if turned else x
-    while producer(found) is reshape:
-        found = operand(found)
-    if producer(found) is not patches or len(x.shape) != 2:
+    """The product of small windows and few columns, or of the transposes, as a sum that reads the windows in place."""
+    transposed = producer(x) is transpose and len(x.shape) == 2
+    result = operand(x) if transposed else x
+    while producer(result) is reshape:
+        result = operand(result)
+    if producer(result) is not patches or len(x.shape) != 2:
         return None
-    params, n = dict(found.node.params), y.shape[-1]
+    params, n = dict(result.node.params), y.shape[-1]
     counts, sizes = params["counts"], params["sizes"]
     m, k = math.prod(counts), math.prod(sizes)
-    if x.shape != ((k, m) if turned else (m, k)) or k > MOST_OF_WINDOW or max(*sizes, n) > _USUAL.small:
+    if x.shape != ((k, m) if transposed else (m, k)) or k > MOST_OF_WINDOW or max(*sizes, n) > _USUAL.small:
         return None
     rank, whole = len(counts), (*counts, *sizes, n)
-    left = broadcast_to(reshape(found, shape=(*counts, *sizes, 1)), shape=whole)
-    beside = (*counts, *(1,) * rank, n) if turned else (*(1,) * rank, *sizes, n)
+    left = broadcast_to(reshape(result, shape=(*counts, *sizes, 1)), shape=whole)
+    beside = (*counts, *(1,) * rank, n) if transposed else (*(1,) * rank, *sizes, n)
     product = multiply(left, broadcast_to(reshape(y, shape=beside), shape=whole))
-    axes = range(rank) if turned else range(rank, 2 * rank)
-    return reshape(reduce_sum(product, axes=tuple(axes)), shape=(k if turned else m, n))
+    axes = range(rank) if transposed else range(rank, 2 * rank)
+    return reshape(reduce_sum(product, axes=tuple(axes)), shape=(k if transposed else m, n))
 
 
 def as_loop(x: Any, y: Any) -> Any:
-    """The product as a sum over the axis that both operands share, without axes of size one."""
+    """The product as a sum over the contracted axis, without unit axes."""
     (*lead, m, k), n = x.shape, y.shape[-1]
-    if (found := with_diagonal(x, y)) is not None:
-        return found
+    if (result := with_diagonal(x, y)) is not None:
+        return result
     if k == 1:
         return multiply(broadcast_to(x, shape=(*lead, m, n)), broadcast_to(y, shape=(*lead, m, n)))
     if m == 1 and n == 1:
@@ -126,7 +127,7 @@ def as_loop(x: Any, y: Any) -> Any:
 
 
 def _matrix_vector(x: Any, v: Any) -> Any:
-    """(..., m, k) times (..., k), reading the matrix as it lies: a transpose is summed over its rows."""
+    """The product of (..., m, k) and (..., k) that reads the matrix in memory order: a transpose is summed by rows."""
     lead, k = v.shape[:-1], v.shape[-1]
     if swaps(x):
         lying = operand(x)
@@ -139,7 +140,8 @@ def _dot(x: Any, y: Any, axis: int) -> Any:
 
 
 def long_product(x: Any, *, axes: tuple[int, ...]) -> Any:
-    """The sum of a stack of products, as one product of long matrices, if these need no copy: sums of `x.T @ y` do not.
+    """The sum of a stack of products, as one product of long matrices, if no copy is needed; sums of `x.T @ y` need
+    none.
 
     >>> from tracegrad.ir import parse
     >>> from tracegrad.passes.simplify.simplify import simplify

@@ -1,4 +1,4 @@
-"""Triangles that are known as such: factors of Cholesky's where they are solved with, halves of symmetric matrices."""
+"""Recognize triangular structure: solves with Cholesky factors, and symmetric matrices built from one triangle."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__: list[str] = []
 
 @rule_for(cholesky)
 def _(x: Any, *, lower: bool) -> Any:
-    """Of a symmetric matrix that is made of its lower triangle, the other one need not be there."""
+    """Factor a symmetric matrix that is mirrored from its lower triangle without building the upper one."""
     if lower or producer(x) is not where or any(is_literal(y) for y in x.node.inputs):
         return None
     mask, below, above = (operand(x, k) for k in range(3))
@@ -28,7 +28,7 @@ def _(x: Any, *, lower: bool) -> Any:
 
 
 def _is_lower(mask: Any) -> bool:
-    """Whether a mask is true where no column is behind the row."""
+    """Whether a mask is true exactly in the lower triangle."""
     while producer(mask) is broadcast_to:
         mask = operand(mask)
     if len(mask.shape) != 2 or producer(mask) is not less_equal:
@@ -38,7 +38,7 @@ def _is_lower(mask: Any) -> bool:
 
 @rule_for(solve)
 def _(a: Any, b: Any) -> Any:
-    """With the factor of a Cholesky factorization, which has no zero on its diagonal, or its transpose."""
+    """Solve with a Cholesky factor or its transpose as a triangular matrix; its diagonal has no zeros."""
     transposed = swaps(a)
     factor = operand(a) if transposed else a
     if producer(factor) is not cholesky:

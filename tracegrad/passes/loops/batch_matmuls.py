@@ -1,11 +1,11 @@
-"""Products of all turns of a loop at once, where a turn has few rows: BLAS needs many to be fast.
+"""Batch the matmuls of all iterations of a loop into one (loop fission), because BLAS needs many rows.
 
-- A product of rows that the loop is given and a matrix that stays the same, as `x[t] @ w`, is that of all rows before
-  the loop; each turn is given its rows of it.
-- Products that only add up, as the cotangents of a matrix `dw += x[t].T @ dz[t]` do, are one product behind the loop,
-  of what each turn had for them.
+- A product of scanned rows and a loop-invariant matrix, as `x[t] @ w`, is computed for all rows before the loop. Each
+  iteration reads its rows of the result.
+- Accumulated products, such as the matrix cotangent `dw += x[t].T @ dz[t]`, become one product after the loop, of the
+  stacked factors of all iterations.
 
-What a user adds up in turns is added in turns; sums of cotangents (`accumulate`) have no order.
+User sums stay in their order; sums of cotangents (`accumulate`) have no order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tracegrad.ops.shape.linear import reshape, transpose
 from tracegrad.passes.core.constant_folding import is_zero
 from tracegrad.passes.core.rewriter import rewrite
 
-__all__ = ["join_products_of_turns"]
+__all__ = ["join_products_of_iterations"]
 
 FEWEST = 4  # turns
 MOST_ROWS = 64  # of a product that gains by having those of other turns beside it
@@ -30,11 +30,11 @@ LEAST = 1 << 14  # multiply-adds of a turn, below which a loop has better to do 
 ROOM = 1 << 25  # bytes for what all turns give or are given
 
 
-def join_products_of_turns(graph: Graph) -> Graph:
-    """`graph` with products of all turns of its loops beside these. Sums may round differently.
+def join_products_of_iterations(graph: Graph) -> Graph:
+    """`graph` with the loops' products batched over all iterations. Sums may round differently.
 
     >>> from tracegrad.ir import parse
-    >>> print(join_products_of_turns(parse('''
+    >>> print(join_products_of_iterations(parse('''
     ... graph(%0: f64[40], %1: f64[100,8,60], %2: f64[60,40]) {
     ...   %3, _ = scan(%0, %1, %2) {carries=1, length=100, reverse=False, xs=1} : f64[40], f64[100,8,40]
     ...     body(%0: f64[40], %1: f64[8,60], %2: f64[60,40]) {
@@ -72,7 +72,7 @@ def _hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
 
 
 class _Loop:
-    """A loop, and the products of its body."""
+    """A loop, and the matmuls of its body."""
 
     def __init__(self, operands: Sequence[Any], body: Graph, carries: int, xs: int, length: int, reverse: bool):
         self.body, self.length, self.reverse = body, length, reverse
@@ -84,18 +84,18 @@ class _Loop:
 
     # -- what is found -----------------------------------------------------------------------------------
     def given(self) -> list[Node]:
-        """Products of rows and a matrix that stays the same."""
-        found = [
+        """The products of scanned rows and a loop-invariant matrix."""
+        results = [
             x for x in self.body.nodes
             if x.op is matmul and _is_worth_it(x, x.inputs[0].aval.shape[0])
             and _source(x.inputs[0]) in self.rows and _source(x.inputs[1], transpose) in self.constants
         ]  # fmt: skip
-        return [x for x in found if self._has_room(x)]
+        return [x for x in results if self._has_room(x)]
 
     def added(self) -> dict[int, tuple[Node, Node]]:
-        """By carry what multiplies what, of those to which a product is added that nothing else uses."""
+        """By carry, the factors of a product that is only added to the carry."""
         outputs = self.body.outputs
-        found = {}
+        table = {}
         for i, carry in enumerate(self.body.inputs[: self.carries]):
             total = outputs[i]
             if total.op is not accumulate or carry not in total.inputs or outputs.count(total) > 1:
@@ -107,15 +107,15 @@ class _Loop:
                 continue
             x, y = product.inputs
             if _is_worth_it(product, x.aval.shape[-1]) and self._has_room(x) and self._has_room(y):
-                found[i] = (x, y)
-        return found
+                table[i] = (x, y)
+        return table
 
     def _has_room(self, x: Node) -> bool:
         return self.length * x.aval.nbytes <= ROOM
 
     # -- what is made of it ------------------------------------------------------------------------------
     def joined(self, before: list[Node], behind: dict[int, tuple[Node, Node]]) -> tuple[Any, ...]:
-        """The results of the loop, with these products beside it."""
+        """The results of the loop, with these products computed outside of it."""
         rows = {x: Node(None, (), (), x.aval) for x in before}
         products = [self._of_all_rows(x) for x in before]
         new, nodes = self._replaced(rows, [self.body.outputs[i] for i in behind])
@@ -125,50 +125,50 @@ class _Loop:
                 if _source(factor) not in self.rows and factor not in factors:
                     factors.append(factor)
         inputs, outputs = self.body.inputs, [new.get(x, x) for x in self.body.outputs]
-        kept = [i for i in range(self.carries) if i not in behind]
+        saved = [i for i in range(self.carries) if i not in behind]
         split = self.carries + self.xs
         body = Graph(
-            (*(inputs[i] for i in kept), *inputs[self.carries : split], *rows.values(), *inputs[split:]),
+            (*(inputs[i] for i in saved), *inputs[self.carries : split], *rows.values(), *inputs[split:]),
             tuple(nodes),
-            (*(outputs[i] for i in kept), *outputs[self.carries :], *factors),
+            (*(outputs[i] for i in saved), *outputs[self.carries :], *factors),
         )
         operands = (
-            *(self.operands[i] for i in kept), *self.operands[self.carries : split], *products, *self.operands[split:]
+            *(self.operands[i] for i in saved), *self.operands[self.carries : split], *products, *self.operands[split:]
         )  # fmt: skip
         builder = self.operands[0].builder
-        params = {"body": body, "carries": len(kept), "xs": self.xs + len(rows), "length": self.length}
-        found = builder.emit(scan, operands, {**params, "reverse": self.reverse})
+        params = {"body": body, "carries": len(saved), "xs": self.xs + len(rows), "length": self.length}
+        result = builder.emit(scan, operands, {**params, "reverse": self.reverse})
         own = len(body.outputs) - len(factors)
-        stacked = dict(zip(factors, found[own:]))
-        carried = dict(zip(kept, found))
+        stacked = dict(zip(factors, result[own:]))
+        carried = dict(zip(saved, result))
         for i, (x, y) in behind.items():
             sides = [self._stacked(side, stacked) for side in (_turned(x, nodes, new), new.get(y, y))]
             total, start = matmul(matrix_transpose(sides[0]), sides[1]), self.operands[i]
             carried[i] = total if is_zero(start) else accumulate(start, total)
-        return (*(carried[i] for i in range(self.carries)), *found[len(kept) : own])
+        return (*(carried[i] for i in range(self.carries)), *result[len(saved) : own])
 
     def _of_all_rows(self, product: Node) -> Any:
-        """A product of all rows before the loop."""
+        """The product of all rows, before the loop."""
         x, y = product.inputs
         m, k = x.aval.shape
         rows = reshape(self.outer[_source(x)], shape=(self.length * m, k))
         return reshape(matmul(rows, self._outside(y)), shape=(self.length, *product.aval.shape))
 
     def _outside(self, y: Node) -> Any:
-        """The value outside of the loop of what is a constant in it, seen differently."""
+        """The loop-invariant value of a view of a constant."""
         if y in self.outer:
             return self.outer[y]
         assert y.op is not None
         return y.op(self._outside(y.inputs[0]), **dict(y.params))
 
     def _stacked(self, factor: Node, stacked: dict[Node, Any]) -> Any:
-        """What all turns have for a factor, as rows below each other."""
+        """The values of a factor in all iterations, stacked along rows."""
         k, m = factor.aval.shape
-        found = stacked[factor] if factor in stacked else self.outer[_source(factor)]
-        return reshape(found, shape=(self.length * k, m))
+        result = stacked[factor] if factor in stacked else self.outer[_source(factor)]
+        return reshape(result, shape=(self.length * k, m))
 
     def _replaced(self, rows: dict[Node, Node], gone: list[Node]) -> tuple[dict[Node, Node], list[Node]]:
-        """What stands for the nodes of the body where rows stand for products, and the nodes; some are left out."""
+        """The replacements of body nodes whose products are now scanned rows, and the remaining nodes."""
         new, nodes = dict(rows), []
         for node in self.body.nodes:
             if node in rows or node in gone:
@@ -181,21 +181,21 @@ class _Loop:
 
 
 def _is_worth_it(product: Node, rows: int) -> bool:
-    """Whether a product is BLAS's, and has too few rows in a turn to be fast."""
+    """Whether BLAS computes the product, with too few rows per iteration to be efficient."""
     (*lead, m, k), n = product.inputs[0].aval.shape, product.aval.shape[-1]
     kinds = {x.aval.dtype.kind for x in product.operands}
     return not lead and kinds == {"f"} and rows <= MOST_ROWS and m * k * n >= LEAST
 
 
 def _source(x: Node, *also: Op) -> Node:
-    """What `x` is in another shape, or seen in one of the other ways."""
+    """The value below the reshapes and views of `x`."""
     while x.op is reshape or x.op in also:
         x = x.inputs[0]
     return x
 
 
 def _turned(x: Node, nodes: list[Node], new: dict[Node, Node]) -> Node:
-    """The transposed of `x` in the body, which is made there if it has none."""
+    """The transpose of `x` in the body, made there if there is none."""
     x = new.get(x, x)
     if x.op is transpose:
         return x.operands[0]

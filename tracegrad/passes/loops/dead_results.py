@@ -1,7 +1,7 @@
-"""Loops and branches without the results that nothing uses, and without what only these need.
+"""Eliminate dead results and dead carries of loops and branches (dead code elimination).
 
-A carry is needed if its last value is used, or if a result or another carry that is needed is computed from it; so
-carries that feed only themselves go, with the operands that only they read.
+A carry is live if its final value is used, or if a live result or another live carry is computed from it. A carry that
+feeds only itself is removed, with the operands that only it reads.
 """
 
 from __future__ import annotations
@@ -10,10 +10,7 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tracegrad.control import checkpoint
-from tracegrad.control import cond_op as branch
-from tracegrad.control import scan_op as repeat
-from tracegrad.control import while_op as until
+from tracegrad.control import checkpoint, cond_op, scan_op, while_op
 from tracegrad.ir import Graph, Node
 from tracegrad.ir.builder import sliced
 from tracegrad.ir.graph import map_regions
@@ -24,8 +21,8 @@ __all__ = ["trim"]
 
 
 def trim(graph: Graph) -> Graph:
-    """`graph` with the nodes that have regions, at any depth, as small as the results allow that are used; itself, if
-    they are.
+    """`graph` with dead results and carries of nodes with regions removed, at any depth; the same graph if there are
+    none.
 
     >>> from tracegrad.ir import parse
     >>> graph = parse('''
@@ -50,7 +47,7 @@ def trim(graph: Graph) -> Graph:
     """
     if not any(node.regions for node in graph.nodes):
         return graph
-    kept: dict[Node, _Kept] = {}
+    saved: dict[Node, _Kept] = {}
     wanted = set(graph.outputs)
     used: dict[Node, set[int]] = {}
     for node in reversed(graph.nodes):
@@ -58,26 +55,26 @@ def trim(graph: Graph) -> Graph:
             if node in wanted:
                 used.setdefault(node.operands[0], set()).add(node.picks)
         elif node in used and node.regions:
-            kept[node] = _narrowed(node, used[node])
-            wanted.update(kept[node].operands)
+            saved[node] = _narrowed(node, used[node])
+            wanted.update(saved[node].operands)
         elif node in used or node in wanted:
             wanted.update(node.operands)
-    return _rebuilt(graph, kept)
+    return _rebuilt(graph, saved)
 
 
 class _Kept:
-    """What remains of a node: operands, parameters, and the numbers of the results."""
+    """The remaining parts of a node: operands, parameters, and the numbers of the results."""
 
     def __init__(self, operands: Sequence[Node], params: dict[str, Any], results: Sequence[int]):
         self.operands, self.results = tuple(operands), tuple(results)
         self.params = map_regions(tuple(sorted(params.items())), trim)
 
     def is_whole(self, node: Node) -> bool:
-        """Whether that is all of the node."""
+        """Whether nothing was removed."""
         if len(self.operands) < len(node.operands) or len(self.results) < len(node.aval):  # type: ignore[arg-type]
             return False
-        made = Node(node.op, self.operands, self.params, node.aval)
-        return all(map(operator.is_, made.regions, node.regions)) and self.params == node.params
+        result = Node(node.op, self.operands, self.params, node.aval)
+        return all(map(operator.is_, result.regions, node.regions)) and self.params == node.params
 
 
 def _narrowed(node: Node, used: set[int]) -> _Kept:
@@ -109,12 +106,12 @@ def _rebuilt(graph: Graph, kept: dict[Node, _Kept]) -> Graph:
         if new is not node:
             moved[node] = new
         nodes.append(new)
-    found = sliced(graph.inputs, nodes, [moved.get(x, x) for x in graph.outputs])
-    return found if moved or len(found.nodes) < len(graph.nodes) else graph
+    match = sliced(graph.inputs, nodes, [moved.get(x, x) for x in graph.outputs])
+    return match if moved or len(match.nodes) < len(graph.nodes) else graph
 
 
 def _read(graph: Graph, outputs: Iterable[int]) -> set[int]:
-    """The numbers of the inputs that these outputs are computed from."""
+    """The numbers of the inputs that these outputs depend on."""
     needed = {graph.outputs[k] for k in outputs}
     for node in reversed(graph.nodes):
         if node in needed:
@@ -123,13 +120,13 @@ def _read(graph: Graph, outputs: Iterable[int]) -> set[int]:
 
 
 def _narrow(graph: Graph, inputs: Sequence[int], outputs: Sequence[int]) -> Graph:
-    found = sliced([graph.inputs[i] for i in inputs], graph.nodes, [graph.outputs[k] for k in outputs])
-    sizes, before = [[len(x) for x in (g.inputs, g.nodes, g.outputs)] for g in (found, graph)]
-    return graph if sizes == before else found
+    result = sliced([graph.inputs[i] for i in inputs], graph.nodes, [graph.outputs[k] for k in outputs])
+    sizes, before = [[len(x) for x in (g.inputs, g.nodes, g.outputs)] for g in (result, graph)]
+    return graph if sizes == before else result
 
 
 def _live(body: Graph, results: set[int], carries: int, also: set[int]) -> tuple[list[int], list[int]]:
-    """The outputs of a body that are needed, and the inputs that these read; the carries in `also` always are."""
+    """The live outputs of a body, and the inputs that they read (liveness); the carries in `also` are always live."""
     outputs = results | also
     while True:
         inputs = _read(body, outputs) | {k for k in outputs if k < carries}
@@ -177,5 +174,5 @@ def _remat(node: Node, used: set[int], body: Graph, **params: Any) -> _Kept:
 
 
 _RULES: dict[Op, Callable[..., _Kept]] = {
-    repeat.scan: _scan, until.while_loop: _while, branch.cond: _cond, checkpoint.remat: _remat,
+    scan_op.scan: _scan, while_op.while_loop: _while, cond_op.cond: _cond, checkpoint.remat: _remat,
 }  # fmt: skip

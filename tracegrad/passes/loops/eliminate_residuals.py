@@ -1,8 +1,8 @@
-"""What a loop keeps for another one, and leaves where it was: read there, and not kept.
+"""Eliminate residuals: read saved windows from the array that a loop returns instead of storing copies.
 
-The derivative of a loop keeps what its turns have read. `A[i, :j]`, read in turn `(i, j)` of a factorization that fills
-`A`, is not written again: the same elements are in the `A` that the loop gives back, and no turn need keep a copy.
-Where it is read, no more of a window may be wanted than a mask lets through; later turns may have written the rest.
+The derivative of a loop saves the values that its iterations read. If `A[i, :j]`, read in iteration `(i, j)` of a
+factorization that fills `A`, is not written again, the returned `A` holds the same elements and no copy is needed.
+The reader may use no more of a window than a mask selects, if later iterations may have written the rest.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _NUMBER = Aval((), np.dtype(np.int64))
 
 
 def read_what_is_left(graph: Graph) -> Graph:
-    """`graph` with loops that read windows in the array that another loop leaves, and not as that has kept them."""
+    """`graph` with loops that read residual windows from the final array of another loop instead of stored copies."""
     before, tried = graph, set[tuple[Node, int]]()
     if graph.has_regions and sum(map(is_loop, graph.nodes)) > 1:
-        while (found := _rewritten(graph, tried)) is not None:
-            graph = trim(found)  # what is not read any more is not given
+        while (result := _rewritten(graph, tried)) is not None:
+            graph = trim(result)  # what is not read any more is not given
     return graph if graph is before else share_loops(simplify(graph))
 
 
 def _rewritten(graph: Graph, tried: set[tuple[Node, int]]) -> Graph | None:
-    """The graph without one more of what need not be kept."""
+    """The graph with one more residual eliminated; None if there is none."""
     users = graph.users()
     for node in graph.nodes:
         if node.picks is None or not is_loop(node.operands[0]) or node in graph.outputs or not users[node]:
@@ -53,21 +53,21 @@ def _rewritten(graph: Graph, tried: set[tuple[Node, int]]) -> Graph | None:
         if key in tried or not all(map(is_loop, users[node])):
             continue
         tried.add(key)
-        kept = Kept(*key)
-        if kept.is_found and (found := _Reading(kept).graph(graph, node)) is not None:
-            return found
+        saved = Kept(*key)
+        if saved.is_found and (result := _Reading(saved).graph(graph, node)) is not None:
+            return result
     return None
 
 
 class _Reading:
-    """Writes graphs anew that read what is kept. Regions take the array that is left, what places are computed of
-    outside of the loops, and the numbers of turns whose rows they are given."""
+    """Rewrites graphs to read residuals from the final array. Regions get the final array, the outside values that
+    window positions depend on, and the iteration numbers of their rows as further inputs."""
 
     def __init__(self, kept: Kept):
         self.kept = kept
 
     def graph(self, graph: Graph, node: Node) -> Graph | None:
-        """The graph in which `node` is what is kept."""
+        """The graph with the residual `node` eliminated."""
         loop, builder = node.operands[0], Builder()
         env = {x: builder.input(x.aval) for x in graph.inputs}
 
@@ -78,13 +78,13 @@ class _Reading:
 
     def _region(self, graph: Graph, kept: Node, given: Sequence[Any], row: int | None,
                 sums: dict[Node, Sum]) -> Graph | None:  # fmt: skip
-        """A region to which `given` is given besides. If the loop gives it a row of what is kept, it gives it the
-        number of that as well, as input number `row`."""
+        """A region with the further inputs `given`. A scanned row of the residual is replaced by its iteration number,
+        as input number `row`."""
         builder = Builder()
         inputs = [builder.input(x.aval) for x in graph.inputs[:row]]
-        turn = [] if row is None else [builder.input(_NUMBER)]
+        iteration = [] if row is None else [builder.input(_NUMBER)]
         inputs += [builder.input(x.aval) for x in graph.inputs[len(inputs) :]]
-        more, env = [*(builder.input(x.aval) for x in given), *turn], dict(zip(graph.inputs, inputs))
+        more, env = [*(builder.input(x.aval) for x in given), *iteration], dict(zip(graph.inputs, inputs))
         if self._level(more) == len(self.kept.levels):
             if not self.kept.is_left(_part(kept, graph, lambda x: _sum(x, sums))):
                 return None
@@ -115,7 +115,7 @@ class _Reading:
 
     def _loop(self, loop: Node, args: Sequence[Any], kept: Node, more: list[Any], sums: dict[Node, Sum],
               _: Graph) -> Any:  # fmt: skip
-        """The results of a loop that is given what is kept, or row by row."""
+        """The results of a loop that takes the residual, whole or by rows."""
         params = dict(loop.params)
         carries, first = params["carries"], params["carries"] + params.get("xs", 0)
         places = [k for k, x in enumerate(loop.inputs) if x is kept]
@@ -125,34 +125,34 @@ class _Reading:
         if by_row and self.kept.leaves_room(self._level(more)):
             return None
         inside = {x: _sum(y, sums) for x, y in zip(body.inputs[first:], loop.inputs[first:])}
-        given = [*args, *more]
+        operands = [*args, *more]
         if by_row:
             level = self._level(more)
             for x, y in zip(body.inputs[carries:first], loop.inputs[carries:first]):
                 if isinstance(y, Node) and y.op is arange:
                     inside[x] = added({None: dict(y.params)["start"]}, {level: dict(y.params)["step"]})
-            given.insert(first, arange(start=0, step=1, length=params["length"], dtype="int64"))
+            operands.insert(first, arange(start=0, step=1, length=params["length"], dtype="int64"))
             params["xs"] += 1
         params["body"] = self._region(body, body.inputs[places[0]], more, first if by_row else None, inside)
         if "cond" in params:
             params["cond"] = self._region(params["cond"], params["cond"].inputs[places[0]], more, None, {})
         if params["body"] is None or params.get("cond", params) is None:
             return None
-        return more[0].builder.emit(loop.op, tuple(given), params)
+        return more[0].builder.emit(loop.op, tuple(operands), params)
 
     def _level(self, more: Sequence[Any]) -> int:
-        """How many numbers of turns are given."""
+        """The number of iteration numbers among the inputs."""
         return len(more) - 1 - len(self.kept.outside)
 
     def _window(self, node: Node, args: Sequence[Any], kept: Node, more: list[Any], sums: dict[Node, Sum],
                 graph: Graph) -> Any:  # fmt: skip
-        """What a node that takes a window of those kept is instead."""
-        level, turns = self._level(more), node.inputs[1:]
+        """The replacement of a node that takes a window of the residual."""
+        level, iterations = self._level(more), node.inputs[1:]
         whole = node.op is gather and dict(node.params)["axes"] == tuple(range(len(self.kept.levels) - level))
-        if not whole or kept in turns or any(is_literal(x) or x.aval != _NUMBER for x in turns):
+        if not whole or kept in iterations or any(is_literal(x) or x.aval != _NUMBER for x in iterations):
             return None
         numbers: dict[Any, int] = {}
-        for k, x in enumerate(turns, level):
+        for k, x in enumerate(iterations, level):
             own = _sum(x, sums)
             if len(own) == 1 and set(own.values()) == {1} and None not in own:
                 numbers[next(iter(own))] = k
@@ -164,14 +164,14 @@ class _Reading:
 
     def _read(self, more: Sequence[Any], places: Sequence[Any]) -> Any:
         outside, window = self.kept.outside, self.kept.window
-        array, values, turns = more[0], dict(zip(outside, more[1:])), [*more[1 + len(outside) :], *places]
+        array, values, iterations = more[0], dict(zip(outside, more[1:])), [*more[1 + len(outside) :], *places]
         sizes, step = window.aval.shape, dict(window.params)["step"]
         starts = []
         for each, n, m, s in zip(self.kept.sums, array.shape, sizes, step):
             total: Any = each.get(None, 0)
             for key, factor in each.items():
                 if key is not None:
-                    value = turns[key] if type(key) is int else values[key]
+                    value = iterations[key] if type(key) is int else values[key]
                     term = value if factor == 1 else multiply(value, factor)
                     total = term if is_literal(total) and total == 0 else add(term, total)
             starts.append(total if is_literal(total) else moved_into(total, {}, n - ((m - 1) * s + 1)))
@@ -179,8 +179,8 @@ class _Reading:
 
 
 def _sum(x: Any, known: dict[Node, Sum]) -> Sum:
-    found = sum_of(x, lambda y: known.get(y, {y: 1}))
-    return {x: 1} if found is None else found
+    result = sum_of(x, lambda y: known.get(y, {y: 1}))
+    return {x: 1} if result is None else result
 
 
 # -- masks ----------------------------------------------------------------------------------------------------
@@ -189,22 +189,22 @@ _SWAPPED = {ew.less: ew.greater, ew.less_equal: ew.greater_equal, ew.greater_equ
 
 
 def _part(node: Node, graph: Graph, as_sum: Callable[[Any], Sum]) -> Part | None:
-    """What part of the window `node` is wanted in the end, if one mask chooses it."""
-    users, found, waiting = graph.users(), set(), [node]
+    """The part of the window `node` that is used, if one mask selects it."""
+    users, result, waiting = graph.users(), set(), [node]
     while waiting:
         x = waiting.pop()
         if x in graph.outputs:
             return None
         for user in users[x]:
             if user.op is where and user.inputs.count(x) == 1 and user.inputs[0] is not x:
-                found.add((_flat(user.inputs[0]), user.inputs[1] is x))
+                result.add((_flat(user.inputs[0]), user.inputs[1] is x))
             elif (user.op is reshape or isinstance(user.op, Elementwise)) and user.aval.size == x.aval.size:
                 waiting.append(user)
             else:
                 return None
-    if len(found) != 1:
+    if len(result) != 1:
         return None
-    ((mask, side),) = found
+    ((mask, side),) = result
     return _bound(mask, side, as_sum) if isinstance(mask, Node) and mask.aval.size == node.aval.size else None
 
 

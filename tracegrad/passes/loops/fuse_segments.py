@@ -1,8 +1,7 @@
-"""A loop whose turns another loop runs in segments is run in these segments too.
+"""Fuse a loop with its segmented copy, by running the loop in the same segments.
 
-The derivative of a long loop runs it again, segment by segment (`tracegrad.control.segmented_checkpointing`). Where the
-values of the loop are wanted as well, there would be two loops that do the same. In segments they are equal, and become
-one.
+The derivative of a long loop reruns it segment by segment (`tracegrad.control.segmented_checkpointing`). If the values
+of the loop are used too, there are two loops with the same work. In segments they are equal, and are merged.
 """
 
 from __future__ import annotations
@@ -20,39 +19,39 @@ __all__ = ["join_segments"]
 
 
 class _Segments(NamedTuple):
-    """A loop in segments of so many turns; what it runs."""
+    """A segmented loop: the number of iterations per segment, and the loop it runs."""
 
     body: Graph
     carries: int
     xs: int
     reverse: bool
     segments: int
-    turns: int
+    iterations: int
 
 
 def join_segments(graph: Graph) -> Graph:
-    """`graph` with loops run in segments where it has their segments. Values stay as they are."""
+    """`graph` with loops segmented as their segmented copies. Values are unchanged."""
     # In their order, or another process might take other segments.
-    found = dict.fromkeys([each for node in graph.everywhere() if node.op is scan for each in _segments(node)])
-    if not found:
+    result = dict.fromkeys([each for node in graph.everywhere() if node.op is scan for each in _segments(node)])
+    if not result:
         return graph
 
     def hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         if op is not scan:
             return None
         key = (params["body"], params["carries"], params["xs"], params["reverse"])
-        turns = [x.turns for x in found if x[:4] == key and x.segments == params["length"] // x.turns]
-        return run_in_segments(operands, turns[0], **params) if turns else None
+        iterations = [x.iterations for x in result if x[:4] == key and x.segments == params["length"] // x.iterations]
+        return run_in_segments(operands, iterations[0], **params) if iterations else None
 
     return rewrite(graph, hook)
 
 
 def _segments(node: Node) -> Iterator[_Segments]:
-    """What a loop does of which each turn is a loop over the same carries, rows and constants."""
+    """The segmented loop that a loop is: each of its iterations is a loop over the same carries, rows and constants."""
     outer = dict(node.params)
-    for turn in outer["body"].nodes:
-        inner = dict(turn.params)
-        if turn.op is scan and turn.inputs == outer["body"].inputs and inner["reverse"] == outer["reverse"]:
+    for iteration in outer["body"].nodes:
+        inner = dict(iteration.params)
+        if iteration.op is scan and iteration.inputs == outer["body"].inputs and inner["reverse"] == outer["reverse"]:
             yield _Segments(
                 inner["body"], inner["carries"], inner["xs"], inner["reverse"], outer["length"], inner["length"]
             )

@@ -1,8 +1,8 @@
-"""Loops and branches that share work become one.
+"""Fuse loops and branches that share work (loop fusion).
 
-The derivative of a loop runs it once more, to keep what the backward pass needs; with the value there are two loops of
-which one does all that the other does. Any two loops of equal length, none of which needs the other, run as one if
-that saves half of the work of the smaller one; two branches of one number always do.
+The derivative of a loop runs it again, to save residuals. Together with the value there are two loops, and one does all
+the work of the other. Two loops of equal length that do not depend on each other are fused if this saves half of the
+work of the smaller one. Two branches with the same index are always fused.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tracegrad.control import cond_op as branch
-from tracegrad.control import scan_op as repeat
-from tracegrad.control import while_op as until
+from tracegrad.control import cond_op, scan_op, while_op
 from tracegrad.ir import Builder, Graph, Node, Value, replay
 from tracegrad.ir.builder import recording, sliced
 from tracegrad.ir.graph import map_regions
@@ -29,9 +27,9 @@ MOST_LOOPS = 128
 
 
 def share_loops(graph: Graph) -> Graph:
-    """`graph` with loops that share work as one loop, and without results and carries that nothing uses.
+    """`graph` with loops that share work fused, and without unused results and carries.
 
-    Other graphs are returned as they are. What this leaves is in normal form, as `simplify` leaves it.
+    Other graphs are returned unchanged. The result is in the normal form of `simplify`.
 
     >>> from tracegrad.ir import parse
     >>> loop = '''= scan(%0, %1) {carries=1, length=9, reverse=False, xs=1} : f64[], f64[9]
@@ -60,9 +58,9 @@ def share_loops(graph: Graph) -> Graph:
 
 
 def share(graph: Graph) -> Graph:
-    """`graph` with nodes that share work as one, at any depth."""
-    while (found := _first(graph)) is not None:
-        graph = _joined(graph, *found)
+    """`graph` with nodes that share work fused, at any depth."""
+    while (result := _first(graph)) is not None:
+        graph = _joined(graph, *result)
     return _with_regions(graph)
 
 
@@ -81,14 +79,14 @@ def _with_regions(graph: Graph) -> Graph:
 
 
 def _first(graph: Graph) -> tuple[Node, Node, Node, list[list[int]]] | None:
-    """Two nodes that share work; the node that does the work of both; and which of its results each result is."""
+    """The first two nodes that share work; the fused node; and the position of each result in it."""
     candidates = [node for node in graph.nodes if node.op in _RULES]
     if len(candidates) > MOST_LOOPS:
         return None
     for k, second in enumerate(candidates):
         for first in candidates[:k]:
-            if first.op is second.op and (found := _both(first, second)) is not None:
-                return first, second, *found
+            if first.op is second.op and (result := _both(first, second)) is not None:
+                return first, second, *result
     return None
 
 
@@ -96,17 +94,17 @@ def _both(first: Node, second: Node) -> tuple[Node, list[list[int]]] | None:
     assert first.op is not None
     if second.depends_on({first}):
         return None
-    found = _RULES[first.op](first, second)
-    if found is None:
+    result = _RULES[first.op](first, second)
+    if result is None:
         return None
-    operands, params, results = found
+    operands, params, results = result
     items = tuple(sorted(params.items()))
     aval = first.op.aval(*(x.aval for x in operands), **params)
     return Node(first.op, tuple(operands), items, aval, first.location), results
 
 
 def _joined(graph: Graph, first: Node, second: Node, both: Node, results: list[list[int]]) -> Graph:
-    """`graph` with the results of `both` for those of the two nodes; what depends on neither goes before it."""
+    """`graph` with the two nodes replaced by `both`; nodes that depend on neither come first."""
     owners = {first: results[0], second: results[1]}
     behind: set[Node] = {first, second}
     moved: dict[Node, Node] = {}
@@ -133,7 +131,7 @@ Both = tuple[list[Node], dict[str, Any], list[list[int]]]
 
 
 class _Pair:
-    """Two loops with their carries beside each other: equal ones are found to be one."""
+    """Two loops with concatenated carries; equal carries are merged."""
 
     def __init__(self, first: Node, second: Node, xs: Sequence[int]):
         self.nodes = (first, second)
@@ -157,7 +155,7 @@ class _Pair:
         self.operands = [*(self.inits[k] for k in self.lead), *self.rows, *self.consts]
 
     def build(self) -> None:
-        """Both bodies in one graph, under the assumption about the carries."""
+        """Both bodies in one graph, under the present assumption about equal carries."""
         self.builder = Builder()
         values: dict[Any, Any] = {k: self.builder.input(self.inits[k].aval) for k in sorted(set(self.leader))}
         rows = {x: self.builder.input(self._row(x)) for x in self.rows}
@@ -178,7 +176,7 @@ class _Pair:
             self._share_inside()
 
     def _share_inside(self) -> None:
-        """Make loops within that share work one, too: the carries may be equal then."""
+        """Fuse inner loops that share work, which may make carries equal."""
         before = Graph(
             tuple(self.builder.inputs), tuple(self.builder.nodes), tuple([x for outs in self.outs for x in outs])
         )
@@ -188,9 +186,9 @@ class _Pair:
         self.builder = Builder()
         values = {x: self.builder.input(x.aval) for x in before.inputs}
         with recording(self.builder):
-            found = iter([x.node for x in replay(after, list(values.values()))[0]])
-        self.outs = [[next(found) for _ in outs] for outs in self.outs]
-        self.given = [[values[x.node] for x in given] for given in self.given]
+            result = iter([x.node for x in replay(after, list(values.values()))[0]])
+        self.outs = [[next(result) for _ in outs] for outs in self.outs]
+        self.given = [[values[x.node] for x in operands] for operands in self.given]
         self.saved = sum(len(body.nodes) for body in self.bodies) - len(self.builder.nodes)
 
     def _row(self, x: Node) -> Any:
@@ -201,7 +199,7 @@ class _Pair:
         return 2 * self.saved >= min(len(body.nodes) for body in self.bodies) > 0
 
     def body(self) -> Graph:
-        """The body of both: the carries that remain, then every result once."""
+        """The fused body: the remaining carries, then every result once."""
         carried = [
             [x for outs, at in zip(self.outs, self.at) for x in outs[: len(self.leader[at])]][k] for k in self.lead
         ]
@@ -211,7 +209,7 @@ class _Pair:
         return _distinct(x for outs, at in zip(self.outs, self.at) for x in outs[len(self.leader[at]) :])
 
     def results(self, before_rows: int) -> list[list[int]]:
-        """Where the results of each loop are: its carries, the same `before_rows` results, and its rows."""
+        """The positions of the results of each loop: its carries, the common `before_rows` results, and its rows."""
         ys, n = self.ys(), len(self.lead)
         return [
             [
@@ -241,7 +239,7 @@ def _whiles(first: Node, second: Node) -> Both | None:
         return None
     pair = _Pair(first, second, [0, 0])
     with recording(pair.builder):
-        asked = [replay(p["cond"], given)[0][0].node for p, given in zip((a, b), pair.given)]
+        asked = [replay(p["cond"], operands)[0][0].node for p, operands in zip((a, b), pair.given)]
     if asked[0] is not asked[1] or not pair.pays:
         return None
     cond = sliced(pair.builder.inputs, pair.builder.nodes, asked[:1])
@@ -271,7 +269,7 @@ def _conds(first: Node, second: Node) -> Both | None:
 
 
 _RULES: dict[Op | None, Callable[[Node, Node], Both | None]] = {
-    repeat.scan: _scans, until.while_loop: _whiles, branch.cond: _conds,
+    scan_op.scan: _scans, while_op.while_loop: _whiles, cond_op.cond: _conds,
 }  # fmt: skip
 
 

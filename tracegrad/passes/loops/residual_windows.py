@@ -1,8 +1,8 @@
-"""Windows that a loop keeps for another one, and whether the array that the loop gives back has them too.
+"""Analyze windows saved as residuals: whether the array that the loop returns still holds them.
 
-A *kept* window is one that a turn reads of an array that the loop updates, and that is stacked, or stacked by a loop
-within, and again by the loop around it. It is left if all that is written later is known to be apart from it
-(`tracegrad.control.index_ranges`): in the rest of the turn, and in later turns of each of the loops.
+A *kept* window is read by an iteration from an array that the loop updates, and is stacked, possibly by a nested loop
+and again by its outer loop. It can be read from the final array if all later writes are disjoint from it
+(`tracegrad.control.index_ranges`), in the rest of the iteration and in later iterations of each loop.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Sum = dict[Any, int]  # what an integer is the sum of, with factors: None for 1,
 
 
 class Part(NamedTuple):
-    """A part of a window with one axis: what is before a bound (`is_end`), or from it on. It is counted from the first
+    """Part of a window along one axis: the elements before a bound (`is_end`), or from it on, counted from the first
     element."""
 
     bound: Sum
@@ -39,7 +39,7 @@ def is_loop(node: Node) -> bool:
 
 
 def sum_of(x: Any, of_other: Callable[[Node], Sum | None]) -> Sum | None:
-    """The integer `x` as a sum; `of_other` says what nodes are that are not looked into."""
+    """The integer `x` as an affine sum; `of_other` gives the sums of opaque nodes."""
     if is_literal(x):
         return {None: x} if type(x) is int else None
     if x.op is full:
@@ -59,8 +59,8 @@ def sum_of(x: Any, of_other: Callable[[Node], Sum | None]) -> Sum | None:
 
 
 class _Level:
-    """One of the loops, within each other, of which a window is kept: `known` are the integers of its body in the turn
-    that reads the window, and `later` those in all later turns."""
+    """One of the nested loops that a window is a residual of: `known` are the integers of its body in the iteration
+    that reads the window, and `later` the integers in all later iterations."""
 
     def __init__(self, loop: Node, around: dict[Node, Distances]):
         self.loop, params = loop, dict(loop.params)
@@ -68,8 +68,10 @@ class _Level:
         self.carries, self.xs = params["carries"], params.get("xs", 0)
         self.forwards = not params.get("reverse", False)
         self.rows = loop.inputs[self.carries : self.carries + self.xs]
-        given = [distances(x, around) for x in (*loop.inputs[: self.carries], *loop.inputs[self.carries + self.xs :])]
-        self.later = inside_of(given, self.rows, self.body, self.carries, params.get("cond"))
+        operands = [
+            distances(x, around) for x in (*loop.inputs[: self.carries], *loop.inputs[self.carries + self.xs :])
+        ]
+        self.later = inside_of(operands, self.rows, self.body, self.carries, params.get("cond"))
         self.steps = {self.body.inputs[k]: step for k, step in counters(self.body, self.carries).items()}
         for node, x in zip(self.body.inputs[self.carries :], self.rows):
             if isinstance(x, Node) and x.op is arange:
@@ -85,13 +87,13 @@ class _Level:
             self.later[node] = both([self.later[node], beyond])
 
     def stacked(self, k: int) -> Node | None:
-        """What result `k` stacks."""
+        """The value stacked as result `k`."""
         first = self.carries + (self.loop.op is not None and isinstance(self.loop.op.form, While))
         return self.body.outputs[k - (first - self.carries)] if k >= first else None
 
 
 class Kept:
-    """A window that a loop in a graph keeps as result `k`."""
+    """Window saved as result `k` of a loop in a graph (residual)."""
 
     def __init__(self, loop: Node, k: int):
         self.levels = [_Level(loop, {})]
@@ -110,22 +112,22 @@ class Kept:
         self.is_found = bool(self.arrays) and len(self.sums) == len(sums)
 
     def _arrays(self, x: Any) -> list[tuple[int, Node]]:
-        """From the innermost loop on, which carry the array is, and the value of it that a turn reads from: of loops
-        within, what these make of it."""
-        found: list[tuple[int, Node]] = []
+        """From the innermost loop on, the carries of the array, and the value of it that an iteration reads, after
+        inner loops."""
+        results: list[tuple[int, Node]] = []
         for level in reversed(self.levels):
             for k in range(level.carries):
                 updates = Updates(level.known).look(level.body.outputs[k])
                 if x in updates.values and updates.first is level.body.inputs[k]:
-                    found.append((k, x))
+                    results.append((k, x))
                     break
             else:
                 return []
-            x = next((y for y in self._users_of(level) if y.picks == found[-1][0]), None)
-        return found
+            x = next((y for y in self._users_of(level) if y.picks == results[-1][0]), None)
+        return results
 
     def _users_of(self, level: _Level) -> list[Node]:
-        """The results of the loop of a level, where they are used."""
+        """The used results of the loop of a level."""
         at = self.levels.index(level)
         if not at:
             return []
@@ -134,21 +136,22 @@ class Kept:
 
     @property
     def carry(self) -> int:
-        """The carry of the outermost loop that the array is."""
+        """The carry of the outermost loop that holds the array."""
         return self.arrays[-1][0]
 
     def leaves_room(self, level: int) -> bool:
-        """Whether there may be fewer turns of that loop than windows are kept for."""
+        """Whether the loop may run fewer iterations than the stacked windows have room for."""
         loop = self.levels[level].loop
         return loop.op is not None and isinstance(loop.op.form, While)
 
     @property
     def outside(self) -> list[Node]:
-        """What the places are computed of, outside of the loops."""
+        """The values outside of the loops that window positions depend on."""
         return list(dict.fromkeys(x for each in self.sums for x in each if isinstance(x, Node)))
 
     def _sum(self, x: Any, at: int) -> Sum | None:
-        """An integer of the body of level `at`, or outside of the loops (-1), by turns and by what is outside."""
+        """An integer of the body of level `at`, or outside of the loops (-1), as an affine sum of iteration numbers and
+        outside values."""
         if at < 0:
             return sum_of(x, lambda y: {y: 1} if not y.aval.shape else None)
         level = self.levels[at]
@@ -169,7 +172,7 @@ class Kept:
 
     # -- whether it is left --------------------------------------------------------------------------------
     def is_left(self, part: Part | None) -> bool:
-        """Whether nothing later writes what is read of the window: all of it, or a part."""
+        """Whether nothing later overwrites the used elements of the window: all of it, or a part."""
         node, known = self.window, self.levels[-1].known
         read = window_at([distances(a, known) for a in node.inputs[1:]], node.aval.shape, dict(node.params)["step"])
         if part is not None:
@@ -194,17 +197,17 @@ class Kept:
         return Window(starts, ends)
 
     def _distances(self, x: Sum) -> Distances:
-        """The distances of an integer in the turn that keeps the window, given as a sum."""
-        found: list[Distances] = [{None: (x.get(None, 0),) * 2}] if x.keys() <= {None} else []
+        """The distances of an integer, given as a sum, in the iteration that saves the window."""
+        results: list[Distances] = [{None: (x.get(None, 0),) * 2}] if x.keys() <= {None} else []
         for at, level in enumerate(self.levels):
             for node in level.steps:
                 own = self._sum(node, at)
                 rest = None if own is None else added(x, own, -1)
                 if rest is not None and rest.keys() <= {None}:
-                    found.append(plus(level.known[node], {None: (rest.get(None, 0),) * 2}))
-        return both(found)
+                    results.append(plus(level.known[node], {None: (rest.get(None, 0),) * 2}))
+        return both(results)
 
 
 def added(x: Sum, y: Sum, factor: int = 1) -> Sum:
-    """The sum of one and a multiple of the other."""
+    """The sum of one affine sum and a multiple of another."""
     return {k: total for k in (*x, *y) if (total := x.get(k, 0) + factor * y.get(k, 0))}

@@ -1,9 +1,9 @@
-"""Loops over elements that keep rows for each other run block by block, so that the rows stay in the cache.
+"""Tile elementwise loops that save rows for each other, so that the rows stay in the cache (loop tiling).
 
-The derivative of a loop reads, in every turn, rows that the loop has kept. Where all that both compute, and what lies
-between them, is element by element, the elements are cut into blocks, and one loop over the blocks, whose turns carry
-nothing, runs all of it for one block after the other. The rows of a block fit into the cache, where those of all
-elements would go through memory twice. Every element is computed as before, so bits are the same.
+The derivative of a loop reads saved rows in every iteration. If both loops and the nodes between them are elementwise,
+the elements are split into blocks. One loop over the blocks, without carries, runs everything for one block after the
+other. The rows of a block fit into the cache; the rows of all elements would pass through memory twice. Every element
+is computed as before, so the bits are the same.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["run_in_blocks"]
 
-LARGE = 2**22  # bytes of rows, from which on they are not left to the cache
-BLOCK = 2**18  # bytes of the rows of one block: a part of a second-level cache
+LARGE = 2**22  # bytes of rows, from which on loops are tiled
+BLOCK = 2**18  # bytes of the rows of one block: fits into a second-level cache
 SHORTEST, LONGEST = 64, 4096  # elements of a block
 FEWEST = 8  # blocks
-DEEPEST = 2**16  # bytes of the rows of one element: of more, even the shortest block is no use
+DEEPEST = 2**16  # bytes of the rows of one element, above which even the shortest block does not fit
 
 Shape = tuple[int, ...]
 
 
 def run_in_blocks(graph: Graph) -> Graph:
-    """`graph` with such loops run block by block. Values stay as they are.
+    """`graph` with elementwise loops tiled. Values are unchanged.
 
     >>> from tracegrad.ir import parse
     >>> graph = parse("graph(%0: f64[4]) {\\n  return %0\\n}")
     >>> run_in_blocks(graph) is graph
     True
     """
-    found = _Group.of(graph)
-    if found is None:
+    result = _Group.of(graph)
+    if result is None:
         return graph
 
     def fn(*given: Any) -> list[Any]:
         env = dict(zip(graph.inputs, given))
-        behind = found.behind(graph)
-        _replay([x for x in graph.nodes if x not in found.nodes and x not in behind], env)
-        env |= found.emit(env)
+        behind = result.behind(graph)
+        _replay([x for x in graph.nodes if x not in result.nodes and x not in behind], env)
+        env |= result.emit(env)
         _replay([x for x in graph.nodes if x in behind], env)
         return [env[x] for x in graph.outputs]
 
@@ -59,7 +59,7 @@ def run_in_blocks(graph: Graph) -> Graph:
 
 @record()
 class _Group:
-    """The loops, what lies between them, and `copies` of constants that they begin with; the rows that are kept."""
+    """Loops to tile, the nodes between them, the `copies` of their initial constants, and the saved rows."""
 
     space: Shape
     nodes: dict[Node, None]
@@ -69,53 +69,51 @@ class _Group:
 
     @classmethod
     def of(cls, graph: Graph) -> _Group | None:
-        """The group of a graph, if it has one that is worth it."""
+        """The group of a graph, if it has a profitable one."""
         spaces = {node: space for node in graph.nodes if node.op is scan and (space := _space(node)) is not None}
         if not spaces:
             return None
         users, outputs = graph.users(), set(graph.outputs)
-        kept = [x for x in graph.nodes if x not in outputs and _is_kept(x, users[x], spaces)]
-        kept = [x for x in kept if x.aval.shape[1:] == kept[0].aval.shape[1:]]
-        if not kept or sum(x.aval.nbytes for x in kept) < LARGE:
+        saved = [x for x in graph.nodes if x not in outputs and _is_kept(x, users[x], spaces)]
+        saved = [x for x in saved if x.aval.shape[1:] == saved[0].aval.shape[1:]]
+        if not saved or sum(x.aval.nbytes for x in saved) < LARGE:
             return None
-        space = kept[0].aval.shape[1:]
-        loops = {y for x in kept for y in (x.operands[0], *users[x])}
+        space = saved[0].aval.shape[1:]
+        loops = {y for x in saved for y in (x.operands[0], *users[x])}
         nodes = dict.fromkeys(_between(graph, loops))
-        if not all(x in loops or _is_result(x, space, kept) or _is_pointwise(x, space) for x in nodes):
+        if not all(x in loops or _is_result(x, space, saved) or _is_pointwise(x, space) for x in nodes):
             return None
-        if not all(_has_own_rows(x, space, kept) for x in loops):
+        if not all(_has_own_rows(x, space, saved) for x in loops):
             return None
         copies = [
             x for x in graph.nodes
             if x not in nodes and _is_constant(x, space) and not nodes.keys().isdisjoint(users[x])
         ]  # fmt: skip
         outs = [x for x in nodes if not x.several and (x in outputs or any(u not in nodes for u in users[x]))]
-        made = cls(space, nodes, copies, kept, outs)
-        return made if all(x.aval.shape == space for x in outs) and made.length else None
+        result = cls(space, nodes, copies, saved, outs)
+        return result if all(x.aval.shape == space for x in outs) and result.length else None
 
     @property
     def length(self) -> int:
-        """The number of elements of a block; 0 if blocks are of no use."""
+        """The number of elements of a block; 0 if tiling is not profitable."""
         each = sum(x.aval.shape[0] * x.aval.dtype.itemsize for x in self.kept)
         length = min(max(BLOCK // each // 8 * 8, SHORTEST), LONGEST)
         return length if each <= DEEPEST and FEWEST * length < prod(self.space) else 0
 
     def behind(self, graph: Graph) -> set[Node]:
-        """The nodes that need one of the group, and are none."""
-        found: set[Node] = set()
+        """The nodes outside of the group that depend on it."""
+        results: set[Node] = set()
         for node in graph.nodes:
-            if node not in self.nodes and any(x in found or x in self.nodes for x in node.operands):
-                found.add(node)
-        return found
+            if node not in self.nodes and any(x in results or x in self.nodes for x in node.operands):
+                results.add(node)
+        return results
 
     def emit(self, env: dict[Node, Any]) -> dict[Node, Any]:
-        """What stands for the nodes that others use."""
+        """Emit the tiled loop. Returns the replacements of nodes that other nodes use."""
         nodes = [*self.copies, *self.nodes]
-        given = dict.fromkeys(
-            x for node in nodes for x in node.operands if x not in self.nodes and x not in self.copies
-        )
-        arrays = [x for x in given if x.aval.shape == self.space]
-        fixed = [x for x in given if x.aval.shape != self.space]
+        args = dict.fromkeys(x for node in nodes for x in node.operands if x not in self.nodes and x not in self.copies)
+        arrays = [x for x in args if x.aval.shape == self.space]
+        fixed = [x for x in args if x.aval.shape != self.space]
         size, length = prod(self.space), self.length
         count = -(-size // length)
 
@@ -136,13 +134,13 @@ class _Group:
         avals = [*(replace(x.aval, shape=(length,)) for x in arrays), *(x.aval for x in fixed)]
         operands = [*(in_blocks(env[x]) for x in arrays), *(env[x] for x in fixed)]
         body = build(block, avals)
-        found = scan(*operands, body=body, carries=0, xs=len(arrays), length=count, reverse=False)
-        return dict(zip(self.outs, map(joined, found)))
+        result = scan(*operands, body=body, carries=0, xs=len(arrays), length=count, reverse=False)
+        return dict(zip(self.outs, map(joined, result)))
 
 
 # -- what may be cut ---------------------------------------------------------------------------------------
 def _space(node: Node) -> Shape | None:
-    """The shape of all arrays in the body of a loop that computes element by element."""
+    """The common shape of all arrays in the body of an elementwise loop."""
     params = dict(node.params)
     body, carries = params["body"], params["carries"]
     shapes = {x.aval.shape for x in body.inputs[:carries]} - {()}
@@ -172,7 +170,7 @@ def _is_constant(node: Node, space: Shape) -> bool:
 
 
 def _is_kept(node: Node, users: Iterable[Node], spaces: dict[Node, Shape]) -> bool:
-    """Whether `node` is rows of arrays that one loop makes, and others over the same elements read."""
+    """Whether `node` is rows saved by one loop and only read by others over the same elements."""
     if node.picks is None or node.operands[0] not in spaces or not users:
         return False
     space = spaces[node.operands[0]]
@@ -186,12 +184,12 @@ def _rows(loop: Node) -> list[Any]:
 
 
 def _has_own_rows(loop: Node, space: Shape, kept: list[Node]) -> bool:
-    """Whether all rows that a loop reads are `kept` ones, or numbers, not as many as could be taken for an array."""
+    """Whether all scanned rows of a loop are `kept` ones, or numbers whose count differs from the shape `space`."""
     return all(x in kept or (len(x.aval.shape) == 1 and x.aval.shape != space) for x in _rows(loop))
 
 
 def _is_result(node: Node, space: Shape, kept: list[Node]) -> bool:
-    """Whether `node` is a result of a loop, but no rows that could be taken for an array."""
+    """Whether `node` is a loop result whose shape cannot be mistaken for `space`."""
     if node.picks is None:
         return False
     carried = node.picks < dict(node.operands[0].params)["carries"]
@@ -199,7 +197,7 @@ def _is_result(node: Node, space: Shape, kept: list[Node]) -> bool:
 
 
 def _between(graph: Graph, loops: set[Node]) -> list[Node]:
-    """The loops, their results, and the nodes that need one of them and are needed by one."""
+    """The loops, their results, and the nodes on paths between loops."""
     later, earlier = set(loops), set(loops)
     for node in graph.nodes:
         if any(x in later for x in node.operands):
@@ -214,7 +212,7 @@ def _between(graph: Graph, loops: set[Node]) -> list[Node]:
 # -- and how -----------------------------------------------------------------------------------------------------
 @record(frozen=True)
 class _Cut:
-    """Arrays of the shape `space` become blocks of so many elements."""
+    """Converter of arrays of the shape `space` to blocks of so many elements."""
 
     space: Shape
     length: int
@@ -240,7 +238,7 @@ class _Cut:
 
 
 def _replay(nodes: Iterable[Node], env: dict[Node, Any], cut: _Cut | None = None) -> None:
-    """Apply the ops of `nodes` to the values of `env`, and put theirs there."""
+    """Apply the ops of `nodes` to the values of `env`, and store the results there."""
     builder = recorder()
     for node in nodes:
         if node.picks is not None:

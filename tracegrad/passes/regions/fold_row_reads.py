@@ -1,7 +1,7 @@
-"""Rows of an array that a loop takes elements of: the loop is given the array and the place of the row.
+"""Fold row reads into element reads: a region takes the array and the row index instead of a row.
 
-What a loop within a loop has kept for its derivative is a row of what the loop around it has kept. As an operand the
-row would be a copy, of room for as many turns as there may be.
+The residuals of a nested loop are a row of the residuals of the outer loop. As an operand the row would be a copy, with
+room for the maximal number of iterations.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tracegrad.control import while_op as until
+from tracegrad.control import while_op
 from tracegrad.ir import Builder, Graph, Node, replay
 from tracegrad.ir.builder import recording
 from tracegrad.ops.indexing.gather_scatter import gather
@@ -21,7 +21,7 @@ __all__ = ["read_inside"]
 
 @rule_for(gather)
 def _(*xs: Any, axes: tuple[int, ...]) -> Any:
-    """An element of a row is an element of the array."""
+    """Read an element of a row from the array."""
     row, *places = xs
     if producer(row) is not gather or not _is_place(row.node) or not _are_leading(axes, places):
         return None
@@ -29,18 +29,18 @@ def _(*xs: Any, axes: tuple[int, ...]) -> Any:
 
 
 def read_inside(operands: Sequence[Any], graphs: Sequence[Graph], first: int) -> tuple[list[Any], list[Graph]] | None:
-    """The operands, and the regions that take them all, with arrays and places for rows from operand `first` on of
-    which the regions read elements only; None if there are none."""
-    found = [
+    """The operands and the regions with rows replaced by arrays and row indices, from operand `first` on, if the
+    regions read only elements of the rows; else None."""
+    results = [
         k for k, x in enumerate(operands) if k >= first and producer(x) is gather and _is_place(x.node)
         and all(_absorbs(graph, graph.inputs[k]) for graph in graphs)
     ]  # fmt: skip
-    if not found:
+    if not results:
         return None
-    parts = {k: [operand(operands[k]), operand(operands[k], 1)] for k in found}
-    given = [x for k, x in enumerate(operands) if k not in parts]
-    given += [x for pair in parts.values() for x in pair]
-    return given, [_taking(graph, given, found) for graph in graphs]
+    parts = {k: [operand(operands[k]), operand(operands[k], 1)] for k in results}
+    args = [x for k, x in enumerate(operands) if k not in parts]
+    args += [x for pair in parts.values() for x in pair]
+    return args, [_taking(graph, args, results) for graph in graphs]
 
 
 def _taking(graph: Graph, given: Sequence[Any], rows: Sequence[int]) -> Graph:
@@ -55,7 +55,7 @@ def _taking(graph: Graph, given: Sequence[Any], rows: Sequence[int]) -> Graph:
 
 
 def _is_place(node: Node) -> bool:
-    """Whether it is the row of an array at one computed place."""
+    """Whether it is a row of an array at one computed index."""
     return dict(node.params)["axes"] == (0,) and isinstance(node.inputs[1], Node) and not node.inputs[1].aval.shape
 
 
@@ -64,7 +64,7 @@ def _are_leading(axes: tuple[int, ...], places: Sequence[Any]) -> bool:
 
 
 def _absorbs(graph: Graph, x: Node) -> bool:
-    """Whether all that is read of an input are elements at computed places, here or in loops within."""
+    """Whether an input is only read by elements at computed positions, here or in inner loops."""
     return x not in graph.outputs and all(_takes_elements(node, x) for node in graph.nodes if x in node.operands)
 
 
@@ -73,7 +73,7 @@ def _takes_elements(node: Node, x: Node) -> bool:
     if node.op is gather:
         places = [each.aval for each in node.inputs[1:] if isinstance(each, Node)]
         return x not in node.inputs[1:] and _are_leading(params["axes"], places)
-    if node.op is not until.while_loop or x in node.operands[: params["carries"]]:
+    if node.op is not while_op.while_loop or x in node.operands[: params["carries"]]:
         return False
     at = [k for k, each in enumerate(node.operands) if each is x]
     return all(_absorbs(graph, graph.inputs[k]) for graph in (params["body"], params["cond"]) for k in at)

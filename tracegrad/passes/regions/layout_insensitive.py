@@ -1,4 +1,4 @@
-"""Which inputs of a region are read as well in any order of their axes: a transpose of these need be no copy."""
+"""Find layout-insensitive region inputs, for which a transpose needs no copy."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["in_any_order"]
 
 
 def in_any_order(graph: Graph, x: Node) -> bool:
-    """Whether all that reads the input `x` of a region does so as well where the axes of `x` lie in another order.
+    """Whether all readers of the region input `x` are as fast for another order of its axes.
 
-    BLAS takes a factor as it lies. A kernel that multiplies by what is repeated along axes, and adds, as the product of
-    a matrix and a vector does, runs along the memory of the matrix, in whatever order its axes are. An element by
-    element of two arrays that lie in different orders is another matter: one of both is read across.
+    BLAS reads a factor in any memory order. A kernel that multiplies by a broadcast value and adds, as in a
+    matrix-vector product, runs along the memory of the matrix for any order of its axes. An elementwise op on two
+    arrays with different orders is not insensitive: it reads one of them with a large stride.
     """
     if x in graph.outputs:
         return False
@@ -37,7 +37,7 @@ def _reads_in_any_order(node: Node, x: Node, users: Mapping[Node, Sequence[Node]
 
 
 def _regions_do(node: Node, x: Node) -> bool:
-    """Whether the regions of `node` read `x` so, and it is the same in each of their turns."""
+    """Whether the regions of `node` read `x` in this way, and as the same value in each iteration."""
     params = dict(node.params)
     begin = 1 if isinstance(node.form, Branch) else 0
     turning = params.get("carries", 0) + params.get("xs", 0)

@@ -1,8 +1,8 @@
-"""Regions under simplification: what their inputs are, seen from outside, and the regions rebuilt around that.
+"""Rewrite region inputs and outputs, and hoist loop-invariant nodes out of regions.
 
-The regions of a node take the same operands, so the inputs of one stand beside those of the others. An input is *given*
-a carry, a row of an operand, or an operand; what an operand is a cheap view of is given instead, and seen differently
-inside.
+The regions of a node take the same operands, so their inputs correspond by position. An input is *given* a carry, a row
+of an operand, or an operand. If an operand is a cheap view of another value, the region takes that value and makes
+the view inside.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LARGE = 1 << 16  # elements that are worth their memory in any case
 
 
 class Given(NamedTuple):
-    """What an input of a region is given: carry number `number`, a row of `value`, or `value` itself."""
+    """Origin of a region input: carry number `number`, a row of `value`, or `value` itself."""
 
     sort: str
     value: Any  # of a carry: the one that it begins with
@@ -45,43 +45,43 @@ class Given(NamedTuple):
 
 
 class Stand(NamedTuple):
-    """What stands for an input of a region: what is given instead (None: nothing), and what is made of that inside."""
+    """Replacement of a region input: another input (None: none), and the ops applied to it inside."""
 
     given: Given | None
     made: tuple[tuple[Op, dict[str, Any]], ...] = ()
 
 
 def seen(x: Any, row: bool, inside: Iterable[tuple[Graph, Node]]) -> Stand:
-    """What stands for the operand `x`, or for a row of it: for inputs of regions, which are `inside`."""
+    """The replacement of the operand `x`, or of a row of it, as the region inputs `inside`."""
     if row and constant(x) is not None:
         return Stand(None, ((full, {**dict(x.node.params), "shape": x.shape[1:]}),))
-    made: list[tuple[Op, dict[str, Any]]] = []
+    results: list[tuple[Op, dict[str, Any]]] = []
     if row:
         if producer(x) is not broadcast_to or len(operand(x).shape) == len(x.shape):
             return Stand(Given(ROW, x))
-        made, x = [(broadcast_to, {"shape": x.shape[1:]})], operand(x)
-    while constant(x) is None and _costs_nothing(x, made, inside):
-        made, x = [(x.node.op, dict(x.node.params)), *made], operand(x)
+        results, x = [(broadcast_to, {"shape": x.shape[1:]})], operand(x)
+    while constant(x) is None and _costs_nothing(x, results, inside):
+        results, x = [(x.node.op, dict(x.node.params)), *results], operand(x)
     if producer(x) is pad and constant(operand(x)) is not None:
-        made, x = [(pad, dict(x.node.params)), *made], operand(x)
+        results, x = [(pad, dict(x.node.params)), *results], operand(x)
     if constant(x) is not None or producer(x) is arange:
-        return Stand(None, ((x.node.op, dict(x.node.params)), *made))
-    return Stand(Given(CONSTANT, x), tuple(made))
+        return Stand(None, ((x.node.op, dict(x.node.params)), *results))
+    return Stand(Given(CONSTANT, x), tuple(results))
 
 
-def _costs_nothing(x: Any, made: list[tuple[Op, dict[str, Any]]], inside: Iterable[tuple[Graph, Node]]) -> bool:
-    """Whether `x`, of which `made` is made, is a view that is read inside as well as a copy of it."""
+def _costs_nothing(x: Any, results: list[tuple[Op, dict[str, Any]]], inside: Iterable[tuple[Graph, Node]]) -> bool:
+    """Whether `x`, to which the ops `results` are applied, is a view that is as cheap to read inside as a copy."""
     op = producer(x)
     if op is not transpose:
         return op is reshape or op is broadcast_to
-    if any(each is reshape for each, _ in made) or len(x.shape) - 1 not in dict(x.node.params)["perm"][-2:]:
+    if any(each is reshape for each, _ in results) or len(x.shape) - 1 not in dict(x.node.params)["perm"][-2:]:
         return False
     return all(in_any_order(*each) for each in inside)
 
 
 @record(eq=False)
 class Regions:
-    """Graphs with parallel inputs, and what these are given. The first graph is the one that `moving` is about."""
+    """Graphs with parallel inputs, and the origins of the inputs. `moving` is about the first graph."""
 
     graphs: list[Graph]
     given: list[Given]
@@ -89,26 +89,26 @@ class Regions:
 
     @property
     def inputs(self) -> dict[Node, Given]:
-        """What the inputs of the first region are given."""
+        """The origins of the inputs of the first region."""
         return dict(zip(self.graphs[0].inputs, self.given))
 
     def moving(self) -> set[Node]:
-        """What, in the first region, is not the same in every turn."""
-        found = {x for x, given in self.inputs.items() if given.sort != CONSTANT}
+        """The nodes of the first region that are not loop-invariant."""
+        results = {x for x, operands in self.inputs.items() if operands.sort != CONSTANT}
         for node in self.graphs[0].nodes:
-            if not found.isdisjoint(node.operands):
-                found.add(node)
-        return found
+            if not results.isdisjoint(node.operands):
+                results.add(node)
+        return results
 
     def outside(self, nodes: Sequence[Node]) -> list[Any]:
-        """Values of the first region that are the same in every turn, computed outside of it."""
-        given = {x: each.value for x, each in self.inputs.items() if each.sort == CONSTANT}
-        return replay(sliced(list(given), self.graphs[0].nodes, nodes), list(given.values()))[0]
+        """Loop-invariant values of the first region, computed outside of it."""
+        options = {x: each.value for x, each in self.inputs.items() if each.sort == CONSTANT}
+        return replay(sliced(list(options), self.graphs[0].nodes, nodes), list(options.values()))[0]
 
     def hoist(self, may_be: Callable[[Node], bool]) -> None:
-        """Give the first region what it computes in every turn alike, if `may_be` says that it is worth it.
+        """Hoist loop-invariant nodes of the first region, if `may_be` finds them profitable.
 
-        What is much larger than all that it could be computed from stays: inside, it may never be in memory.
+        A value much larger than all its inputs stays inside, because there it may never be stored.
         """
         body, moving = self.graphs[0], self.moving()
         most = max(LARGE, sum(each.value.aval.size for each in self.given if each.sort == CONSTANT))
@@ -116,42 +116,42 @@ class Regions:
             x for x in body.nodes if x not in moving and not x.several and x.aval.size <= most and may_be(x)
         }  # fmt: skip
         read = {x for node in body.nodes if node not in fixed for x in node.operands}.union(body.outputs)
-        found = [x for x in body.nodes if x in fixed and x in read]
-        if not found:
+        results = [x for x in body.nodes if x in fixed and x in read]
+        if not results:
             return
-        self.given += [Given(CONSTANT, value) for value in self.outside(found)]
-        new = {x: Node(None, (), (), x.aval) for x in found}
+        self.given += [Given(CONSTANT, value) for value in self.outside(results)]
+        new = {x: Node(None, (), (), x.aval) for x in results}
         self.graphs[0] = _substituted(body, new)
         for k, graph in enumerate(self.graphs[1:], 1):
-            more = [Node(None, (), (), x.aval) for x in found]
+            more = [Node(None, (), (), x.aval) for x in results]
             self.graphs[k] = Graph((*graph.inputs, *more), graph.nodes, graph.outputs)
         self.changed = True
 
     def closed(self, outputs: Sequence[Sequence[Node]], carries: Sequence[int] = ()) -> tuple[list[Graph], list[Given]]:
-        """The regions with these outputs, and what they are given: these carries, then rows and constants they read."""
+        """The regions with these outputs, and their operands: these carries, then the rows and constants they read."""
         read: set[int] = set()
         for graph, outs in zip(self.graphs, outputs):
             needed = sliced(graph.inputs, graph.nodes, outs)
             values = {x for node in needed.nodes for x in node.operands}.union(outs)
             read |= {i for i, x in enumerate(graph.inputs) if x in values}
-        place = {given.number: i for i, given in enumerate(self.given) if given.sort == CARRY}
+        place = {operands.number: i for i, operands in enumerate(self.given) if operands.sort == CARRY}
         order = [place[k] for k in carries]
         for sort in (ROW, CONSTANT):
-            order += [i for i, given in enumerate(self.given) if given.sort == sort and i in read]
+            order += [i for i, operands in enumerate(self.given) if operands.sort == sort and i in read]
         regions = [sliced([g.inputs[i] for i in order], g.nodes, outs) for g, outs in zip(self.graphs, outputs)]
         return regions, [self.given[i] for i in order]
 
 
 def rebuilt(graphs: Sequence[Graph], stands: Sequence[Stand], near: Any) -> Regions:
-    """The regions with `stands` for their inputs; they are simplified as the graph that the value `near` is in."""
-    given = list({s.given.key: s.given for s in stands if s.given is not None}.values())
+    """The regions with `stands` for their inputs, simplified like the graph of the value `near`."""
+    operands = list({s.given.key: s.given for s in stands if s.given is not None}.values())
     read = [set(graph.outputs).union(*(node.operands for node in graph.nodes)) for graph in graphs]
-    if len(given) == len(stands) and not any(s.made for s in stands):
-        loose = [i for i, each in enumerate(given) if each.sort != CARRY]
+    if len(operands) == len(stands) and not any(s.made for s in stands):
+        loose = [i for i, each in enumerate(operands) if each.sort != CARRY]
         return Regions(
-            list(graphs), given, any(all(g.inputs[i] not in xs for g, xs in zip(graphs, read)) for i in loose)
+            list(graphs), operands, any(all(g.inputs[i] not in xs for g, xs in zip(graphs, read)) for i in loose)
         )
-    return Regions([_rebuilt(graph, given, stands, near.builder.simplify) for graph in graphs], given, True)
+    return Regions([_rebuilt(graph, operands, stands, near.builder.simplify) for graph in graphs], operands, True)
 
 
 def _rebuilt(graph: Graph, given: Sequence[Given], stands: Sequence[Stand], simplify: Any) -> Graph:
@@ -168,7 +168,7 @@ def _rebuilt(graph: Graph, given: Sequence[Given], stands: Sequence[Stand], simp
 
 
 def _substituted(graph: Graph, new: dict[Node, Node]) -> Graph:
-    """The graph with further inputs that stand for nodes of it."""
+    """The graph with nodes replaced by further inputs."""
     moved: dict[Node, Node] = dict(new)
     nodes = []
     for node in graph.nodes:

@@ -1,15 +1,14 @@
-"""Simplification of loops and branches: rules for the ops with regions, asked as any other by `simplify`.
+"""Simplify loops and branches: rules for ops with regions, called by `simplify` like any other rule.
 
-A region is simplified before the node that runs it. Then the node is looked at as a whole:
+A region is simplified before its node. The node is then simplified as a whole:
 
-- a loop of no turn or of one, and a branch whose number is known, are what they compute;
-- an operand that holds one value, that repeats rows, or that is another one seen differently (reshaped, broadcast, or
-  transposed, where that is read as well) is made inside of the region, where it may simplify and is not stored; equal
-  operands become one, and those that nothing reads are not given;
-- a carry that holds one value and keeps it, one that never changes, and one that always equals another, or most of
-  another, is no carry;
-- what depends on constants alone, and is worth it, is computed before the loop;
-- a result that is an operand, or the same in every turn, needs no loop; equal results become one.
+- a loop of zero or one iterations, and a branch with a known index, are inlined;
+- an operand that holds one value, repeats rows, or is a view of another value (reshape, broadcast, or a transpose
+  if reading it is as cheap) is made inside the region, where it may simplify and is not stored; equal operands are
+  merged, and unread operands are removed;
+- a carry that always holds one value, never changes, or always equals another carry or most of it, is removed;
+- a loop-invariant computation that is expensive enough is hoisted;
+- a result that is an operand, or the same in every iteration, is taken out of the loop; equal results are merged.
 """
 
 from __future__ import annotations
@@ -20,9 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.control import cond_op as branch
-from tracegrad.control import scan_op as repeat
-from tracegrad.control import while_op as until
+from tracegrad.control import cond_op, scan_op, while_op
 from tracegrad.ir import Graph, Node, replay
 from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.core.forms import Map
@@ -40,7 +37,7 @@ __all__ = ["BY_OP"]
 
 
 # -- loops of a known number of turns ------------------------------------------------------------------------
-@rule_for(repeat.scan)
+@rule_for(scan_op.scan)
 def _(*operands: Any, body: Graph, carries: int, xs: int, length: int, reverse: bool) -> Any:
     if not operands:
         return None
@@ -50,17 +47,17 @@ def _(*operands: Any, body: Graph, carries: int, xs: int, length: int, reverse: 
     loop.regions.hoist(_worth_it)
     ys = loop.outputs[carries:]
     known = {y: rows for y in ys if (rows := _rows(loop.regions, y, length)) is not None}
-    kept = [y for y in dict.fromkeys(ys) if y not in known]
-    if not loop.regions.changed and len(kept) == len(ys):
+    saved = [y for y in dict.fromkeys(ys) if y not in known]
+    if not loop.regions.changed and len(saved) == len(ys):
         return computed_behind(operands, body=body, carries=carries, xs=xs, length=length, reverse=reverse)
-    (region,), given = loop.closed(kept)
-    rows = sum(each.sort == ROW for each in given)
-    found: tuple[Any, ...] = ()
+    (region,), args = loop.closed(saved)
+    rows = sum(each.sort == ROW for each in args)
+    results: tuple[Any, ...] = ()
     if region.outputs:
         params: Any = {"body": region, "carries": loop.count, "xs": rows, "length": length, "reverse": reverse}
-        found = computed_behind([each.value for each in given], **params) or _emit(repeat.scan, given, **params)
-    known |= dict(zip(kept, found[loop.count :]))
-    return (*loop.carried(found), *(known[y] for y in ys))
+        results = computed_behind([each.value for each in args], **params) or _emit(scan_op.scan, args, **params)
+    known |= dict(zip(saved, results[loop.count :]))
+    return (*loop.carried(results), *(known[y] for y in ys))
 
 
 def _unrolled(operands: Sequence[Any], body: Graph, carries: int, xs: int, length: int) -> tuple[Any, ...]:
@@ -76,17 +73,17 @@ def _zeros(near: Any, shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def _rows(regions: Regions, y: Node, length: int) -> Any:
-    """The rows `y` of all turns, where they need no loop; or None."""
-    given = regions.inputs.get(y)
-    if given is not None and given.sort == ROW:
-        return given.value
+    """The stacked rows `y` of all iterations, if they need no loop; else None."""
+    operands = regions.inputs.get(y)
+    if operands is not None and operands.sort == ROW:
+        return operands.value
     if y in regions.moving():
         return None
     return broadcast_to(regions.outside([y])[0], shape=(length, *y.aval.shape))
 
 
 # -- loops that run while a condition holds ------------------------------------------------------------------
-@rule_for(until.while_loop)
+@rule_for(while_op.while_loop)
 def _(*operands: Any, cond: Graph, body: Graph, carries: int, capacity: int) -> Any:
     if not operands:
         return None
@@ -94,23 +91,23 @@ def _(*operands: Any, cond: Graph, body: Graph, carries: int, capacity: int) -> 
         empty = [_zeros(operands[0], (capacity, *y.shape), y.dtype) for y in body.results[carries:]]
         return (*operands[:carries], _zeros(operands[0], (), np.dtype(np.int64)), *empty)
     if (inside := read_inside(operands, [body, cond], carries)) is not None:
-        return until.while_loop(*inside[0], body=inside[1][0], cond=inside[1][1], carries=carries, capacity=capacity)
+        return while_op.while_loop(*inside[0], body=inside[1][0], cond=inside[1][1], carries=carries, capacity=capacity)
     loop = _Loop([body, cond], operands, carries, 0)
     loop.regions.hoist(lambda node: _worth_it(node) and isinstance(node.op, Elementwise))  # which never fails
     ys = loop.outputs[carries:]
-    kept = list(dict.fromkeys(ys))
-    if not loop.regions.changed and len(kept) == len(ys):
+    saved = list(dict.fromkeys(ys))
+    if not loop.regions.changed and len(saved) == len(ys):
         return None
-    regions, given = loop.closed(kept)
-    if not given:
+    regions, args = loop.closed(saved)
+    if not args:
         return None  # nothing changes from turn to turn
-    found = _emit(until.while_loop, given, body=regions[0], cond=regions[1], carries=loop.count, capacity=capacity)
-    stacked = dict(zip(kept, found[loop.count + 1 :]))
-    return (*loop.carried(found), found[loop.count], *(stacked[y] for y in ys))
+    result = _emit(while_op.while_loop, args, body=regions[0], cond=regions[1], carries=loop.count, capacity=capacity)
+    stacked = dict(zip(saved, result[loop.count + 1 :]))
+    return (*loop.carried(result), result[loop.count], *(stacked[y] for y in ys))
 
 
 class _Loop:
-    """A loop without the carries that need not be; the first region is its body."""
+    """A loop without unnecessary carries; the first region is its body."""
 
     def __init__(self, graphs: list[Graph], operands: Sequence[Any], carries: int, rows: int):
         self.operands, self.carries, self.others = operands, carries, graphs[1:]
@@ -123,7 +120,7 @@ class _Loop:
         self.still = self._take_what_stays()
 
     def settle(self, graphs: list[Graph], stands: list[Stand]) -> None:
-        """Find the best assumption about carries that the body keeps: which hold one value, which equal which."""
+        """Find the strongest assumption about carries that the body preserves: constant carries, and equal carries."""
         inits = self.operands[: self.carries]
         known = {k for k, x in enumerate(inits) if constant(x) is not None}
         label: list[Any] = [x.node for x in inits]
@@ -135,13 +132,13 @@ class _Loop:
             self._build(graphs, stands)
             outs = self.regions.graphs[0].outputs
             finer = [label[k] if k in known else (label[k], outs[k]) for k in range(self.carries)]
-            kept = {k for k in known if _same_value(outs[k], inits[k].node)}
-            if kept == known and len(set(finer)) == len(set(label)):
+            saved = {k for k in known if _same_value(outs[k], inits[k].node)}
+            if saved == known and len(set(finer)) == len(set(label)):
                 break
-            known, label = kept, finer
+            known, label = saved, finer
 
     def _build(self, graphs: list[Graph], stands: list[Stand]) -> None:
-        """The regions, where what is known of carries stands for them."""
+        """The regions, with the facts about carries substituted."""
         self.regions = rebuilt(graphs, [*map(self._stand, range(self.carries)), *stands], self.operands[0])
 
     def _stand(self, k: int) -> Stand:
@@ -149,34 +146,34 @@ class _Loop:
             return Stand(None, ((full, dict(self.operands[k].node.params)),))
         lead = self.leader[k]
         whole = self.windows.get(lead, lead)
-        made = ((slice, dict(self.operands[lead].node.params)),) if whole != lead else ()
-        return Stand(Given(CARRY, self.operands[whole], whole), made)
+        result = ((slice, dict(self.operands[lead].node.params)),) if whole != lead else ()
+        return Stand(Given(CARRY, self.operands[whole], whole), result)
 
     def _windows(self) -> dict[int, int]:
-        """The carries that are always a window of another one, of most of its elements, with the number of that one."""
+        """The carries that are always a window of most of another carry, with the number of that carry."""
         outs = self.regions.graphs[0].outputs
         lead = [k for k in range(self.carries) if k not in self.known and self.leader[k] == k]
-        found: dict[int, int] = {}
+        table: dict[int, int] = {}
         for k in lead:
             x = self.operands[k]
             if producer(x) is not slice or 2 * x.aval.size < operand(x).aval.size:
                 continue
             for j in lead:
-                whole = self.operands[j].node is operand(x).node and j not in found and k not in found.values()
+                whole = self.operands[j].node is operand(x).node and j not in table and k not in table.values()
                 if whole and _is_window(outs[k], outs[j], dict(x.node.params)):
-                    found[k] = j
-        return found
+                    table[k] = j
+        return table
 
     def _take_what_stays(self) -> set[int]:
-        """Give the carries that the body hands on as they are as constants."""
+        """Replace carries that the body passes on unchanged by constants."""
         body = self.regions.graphs[0]
-        found = set()
-        for i, given in enumerate(self.regions.given):
-            if given.sort == CARRY and body.outputs[given.number] is body.inputs[i]:
-                self.regions.given[i] = Given(CONSTANT, given.value)
+        results = set()
+        for i, operands in enumerate(self.regions.given):
+            if operands.sort == CARRY and body.outputs[operands.number] is body.inputs[i]:
+                self.regions.given[i] = Given(CONSTANT, operands.value)
                 self.regions.changed = True
-                found.add(given.number)
-        return found
+                results.add(operands.number)
+        return results
 
     @property
     def outputs(self) -> tuple[Node, ...]:
@@ -184,20 +181,20 @@ class _Loop:
 
     @property
     def lead(self) -> list[int]:
-        """The carries that remain."""
-        return [given.number for given in self.regions.given if given.sort == CARRY]
+        """The remaining carries."""
+        return [operands.number for operands in self.regions.given if operands.sort == CARRY]
 
     @property
     def count(self) -> int:
         return len(self.lead)
 
     def closed(self, ys: Sequence[Node]) -> tuple[list[Graph], list[Given]]:
-        """The regions, the body with the results `ys`, and what they are given."""
+        """The regions, the body with the results `ys`, and their operands."""
         outputs = [[*(self.outputs[k] for k in self.lead), *ys], *(g.outputs for g in self.regions.graphs[1:])]
         return self.regions.closed(outputs, self.lead)
 
     def carried(self, found: Sequence[Any]) -> list[Any]:
-        """The last values of all carries, given those of the ones that remain."""
+        """The final values of all carries, given the final values of the remaining ones."""
         last = dict(zip(self.lead, found))
         for k, whole in self.windows.items():
             of = self.operands[whole] if whole in self.still else last[whole]
@@ -213,7 +210,7 @@ def _same_value(x: Node, y: Node) -> bool:
 
 
 def _is_window(x: Node, whole: Node, at: dict[str, Any]) -> bool:
-    """Whether `x` is what `slice` gives of `whole`, read from it or written into it."""
+    """Whether `x` is the `slice` of `whole`, read from it or written into it."""
     if x.op is slice:
         return x.inputs[0] is whole and dict(x.params) == at
     if whole.op is not dynamic_update_slice or whole.inputs[1] is not x or at["step"] != dict(whole.params)["step"]:
@@ -226,7 +223,7 @@ _QUICK = {"absolute", "where", "maximum", "minimum"}
 
 
 def _worth_it(node: Node) -> bool:
-    """Whether to compute `node` once, and to load it in every turn, is better than to compute it in every turn."""
+    """Whether computing `node` once, and loading it in every iteration, is cheaper than recomputing it."""
     assert node.op is not None
     form = node.op.form
     if not isinstance(form, Map):
@@ -235,7 +232,7 @@ def _worth_it(node: Node) -> bool:
 
 
 # -- branches ------------------------------------------------------------------------------------------------
-@rule_for(branch.cond)
+@rule_for(cond_op.cond)
 def _(index: Any, *operands: Any, branches: tuple[Graph, ...]) -> Any:
     number = constant(index)
     if number is not None or all(b == branches[0] for b in branches):
@@ -245,25 +242,25 @@ def _(index: Any, *operands: Any, branches: tuple[Graph, ...]) -> Any:
     regions = rebuilt(branches, stands, index)
     outs = list(zip(*(graph.outputs for graph in regions.graphs)))
     known = {each: value for each in outs if (value := _operand(regions, each)) is not None}
-    kept = [each for each in dict.fromkeys(outs) if each not in known]
-    if not regions.changed and len(kept) == len(outs):
+    saved = [each for each in dict.fromkeys(outs) if each not in known]
+    if not regions.changed and len(saved) == len(outs):
         return None
-    if kept:
-        chosen, given = regions.closed([[each[k] for each in kept] for k in range(len(branches))])
-        found = _emit(branch.cond, [Given(CONSTANT, index), *given], branches=tuple(chosen))
-        known |= dict(zip(kept, found))
+    if saved:
+        chosen, args = regions.closed([[each[k] for each in saved] for k in range(len(branches))])
+        result = _emit(cond_op.cond, [Given(CONSTANT, index), *args], branches=tuple(chosen))
+        known |= dict(zip(saved, result))
     return tuple([known[each] for each in outs])
 
 
 def _operand(regions: Regions, results: Sequence[Node]) -> Any:
-    """The operand that a result is in every branch; or None."""
+    """The operand that a result equals in every branch; or None."""
     places = {g.inputs.index(x) if x in g.inputs else -1 for g, x in zip(regions.graphs, results)}
     place = places.pop()
     return None if places or place < 0 else regions.given[place].value
 
 
 def _emit(op: Op, given: Sequence[Given], **params: Any) -> tuple[Any, ...]:
-    """The results of `op`, which is as simple as it gets."""
+    """Emit `op` without further simplification. Returns its results."""
     builder = given[0].value.builder
     node = builder.number(op, tuple([each.value.node for each in given]), tuple(sorted(params.items())))
     results: tuple[Any, ...] = builder.valued(node)

@@ -1,7 +1,7 @@
-"""Carries of which only the last turn's value is wanted, computed behind the loop.
+"""Sink computations out of a loop if only their value in the last iteration is used (code sinking).
 
-`value, g = value_and_grad(w)` at the end of each turn leaves a value that no turn reads. Where it is computed from what
-else the last turn leaves, and from what is the same in every turn, it is computed from that, once.
+`value, g = value_and_grad(w)` at the end of each iteration leaves a value that no iteration reads. If it depends only
+on other final values of the loop and on loop-invariant values, it is computed once, after the loop.
 """
 
 from __future__ import annotations
@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from tracegrad.control import scan_op as repeat
+from tracegrad.control import scan_op
 from tracegrad.ir import Graph, Node, replay
 from tracegrad.ir.builder import needed, sliced
 from tracegrad.ops.core.forms import Contract, Fill, Fold, Map, Move, Result
 
 __all__ = ["computed_behind"]
 
-LEAST = 1 << 15  # operations that are saved, some 10 microseconds
-DEAR = 8  # operations that a function, or a quotient, counts as
+LEAST = 1 << 15  # saved operations, from which on sinking is profitable
+DEAR = 8  # operations that a function, or a quotient, counts for
 
 
 def computed_behind(operands: Sequence[Any], *, body: Graph, carries: int, xs: int, **params: Any) -> Any:
-    """The results of a scan of two turns or more without such carries; None if there are none that are worth it.
+    """The results of a scan of at least two iterations without carries that can be sunk; None if sinking is not
+    profitable.
 
     >>> from tracegrad.ir import parse
     >>> from tracegrad.passes.simplify.simplify import simplify
@@ -52,18 +53,18 @@ def computed_behind(operands: Sequence[Any], *, body: Graph, carries: int, xs: i
     left = [k for k in range(len(body.outputs)) if k not in unread]
     ends = {body.outputs[k]: i for i, k in enumerate(left) if k < carries}
     fixed = dict(zip(body.inputs[carries + xs :], operands[carries + xs :]))
-    found = {k: part for k in unread if (part := _from(body, body.outputs[k], {*ends, *fixed})) is not None}
-    if not found or not _saves(body, found, params["length"]):
+    table = {k: part for k in unread if (part := _from(body, body.outputs[k], {*ends, *fixed})) is not None}
+    if not table or not _saves(body, table, params["length"]):
         return None
-    kept = [k for k in range(len(body.outputs)) if k not in found]
-    outputs = _without(operands, body, list(found), kept, carries, xs, params)
-    given = fixed | {x: outputs[kept.index(left[i])] for x, i in ends.items()}
-    behind = {k: _replayed(body.outputs[k], part, given) for k, part in found.items()}
-    return tuple([behind[k] if k in behind else outputs[kept.index(k)] for k in range(len(body.outputs))])
+    saved = [k for k in range(len(body.outputs)) if k not in table]
+    outputs = _without(operands, body, list(table), saved, carries, xs, params)
+    args = fixed | {x: outputs[saved.index(left[i])] for x, i in ends.items()}
+    behind = {k: _replayed(body.outputs[k], part, args) for k, part in table.items()}
+    return tuple([behind[k] if k in behind else outputs[saved.index(k)] for k in range(len(body.outputs))])
 
 
 def _from(body: Graph, wanted: Node, ends: Collection[Node]) -> list[Node] | None:
-    """The nodes from `ends` to `wanted`; None if it needs more than `ends`, or regions."""
+    """The nodes from `ends` to `wanted`; None if it depends on other values, or on regions."""
     part = needed(body.nodes, [wanted], lambda node: () if node in ends else node.operands)
     part = [node for node in part if node not in ends]
     inside = {*ends, *part}
@@ -73,7 +74,7 @@ def _from(body: Graph, wanted: Node, ends: Collection[Node]) -> list[Node] | Non
 
 
 def _saves(body: Graph, found: dict[int, list[Node]], length: int) -> bool:
-    """Whether what the turns need no longer, which must not fail, is enough more than what is computed behind them."""
+    """Whether the work removed from the iterations, which must not raise, clearly exceeds the work after the loop."""
     others = [x for k, x in enumerate(body.outputs) if k not in found]
     still = set(needed(body.nodes, others))
     gone = [node for node in body.nodes if node not in still]
@@ -84,7 +85,7 @@ def _saves(body: Graph, found: dict[int, list[Node]], length: int) -> bool:
 
 
 def _work(node: Node) -> int:
-    """Some number of operations."""
+    """An estimate of the number of operations."""
     form = node.form
     if isinstance(form, Move | Fill | Result):
         return 0
@@ -102,14 +103,14 @@ def _work(node: Node) -> int:
 def _without(
     operands: Sequence[Any], body: Graph, gone: Sequence[int], kept: Sequence[int], carries: int, xs: int, params: Any
 ) -> tuple[Any, ...]:
-    """The results `kept` of the loop without some carries."""
+    """The results `kept` of the loop without the carries `gone`."""
     if not kept:
         return ()
     inputs = [k for k in range(len(operands)) if k not in gone]
     narrow = sliced([body.inputs[k] for k in inputs], body.nodes, [body.outputs[k] for k in kept])
-    given = [operands[k] for k in inputs]
-    found: tuple[Any, ...] = repeat.scan(*given, body=narrow, carries=carries - len(gone), xs=xs, **params)
-    return found
+    args = [operands[k] for k in inputs]
+    results: tuple[Any, ...] = scan_op.scan(*args, body=narrow, carries=carries - len(gone), xs=xs, **params)
+    return results
 
 
 def _replayed(wanted: Node, part: Sequence[Node], given: dict[Node, Any]) -> Any:

@@ -1,7 +1,7 @@
-"""The pass that simplifies: constants, the table of algebra and the rules of structure, in one replay.
+"""Simplify a graph: constant folding, algebra and shape rules in one replay.
 
-Every application is asked about as it is rebuilt, operands first, so common subexpressions merge and dead nodes vanish
-on the way. A sum of cotangents, `accumulate`, becomes an `add`, and its like terms are collected when all is rebuilt.
+Every application is simplified as it is rebuilt, operands first, so common subexpressions merge and dead nodes vanish
+on the way. A sum of cotangents (`accumulate`) becomes an `add`. Its like terms are collected after the replay.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tracegrad.passes.algebra.rules import algebra
 from tracegrad.passes.algebra.shape_rules import hoist_broadcast
 from tracegrad.passes.core.constant_folding import fold
 from tracegrad.passes.core.rewriter import mark_free, node_of, producer, rewrite
-from tracegrad.passes.linalg import triangular as triangles  # noqa: F401 (whose rule is in the table)
+from tracegrad.passes.linalg import triangular  # noqa: F401 (whose rule is in the table)
 from tracegrad.passes.linalg.diagonal import DIAGONALS
 from tracegrad.passes.linalg.outer_product import OUTER
 from tracegrad.passes.linalg.small_matmul import long_product
@@ -37,8 +37,8 @@ __all__ = ["simplifier", "simplify"]
 def simplify(graph: Graph) -> Graph:
     """`graph` computing the same with fewer or cheaper nodes.
 
-    Results keep their bits, but for reductions and sums of cotangents, whose order is free, and the rows of
-    `rules.RULES` that say otherwise. The order in which a user added numbers stays.
+    Results keep their bits, except for reductions and sums of cotangents, whose order is free, and for the rows of
+    `rules.RULES` that state an error. The order in which a user added numbers stays.
 
     >>> from tracegrad.ir import parse
     >>> text = "graph(%0: f64[2,3]) {\\n  %1 = reshape(%0) {shape=(6,)} : f64[6]\\n"
@@ -57,43 +57,43 @@ def _collect(graph: Graph, free: set[Node]) -> Graph:
 
 
 def simplifier(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """The hook of the pass."""
+    """The simplification hook."""
     if isinstance(op, Elementwise):
         return _elementwise(op, operands)
-    found = BY_OP[op](*operands, **params) if op in BY_OP else None
-    if found is None and op in DIAGONALS:
-        found = DIAGONALS[op](*operands, **params)
-    if found is None and op is reduce_sum:
-        found = long_product(*operands, **params)
-    return OUTER[op](*operands, **params) if found is None and op in OUTER else found
+    result = BY_OP[op](*operands, **params) if op in BY_OP else None
+    if result is None and op in DIAGONALS:
+        result = DIAGONALS[op](*operands, **params)
+    if result is None and op is reduce_sum:
+        result = long_product(*operands, **params)
+    return OUTER[op](*operands, **params) if result is None and op in OUTER else result
 
 
 def _elementwise(op: Elementwise, operands: tuple[Any, ...]) -> Any:
     sources = [None if type(x) in LITERALS else x.node.op for x in operands]
-    if full in sources and (found := fold(op, operands)) is not None:
-        return found
-    if op in BY_OP and (found := BY_OP[op](*operands)) is not None:
-        return found
-    found = algebra(op, operands, {})
-    if found is None and broadcast_to in sources:
-        found = hoist_broadcast(op, operands)
-    if found is None and op in LOGIC:
-        found = LOGIC[op](*operands)
-    if found is None and op is where:
-        found = chosen_once(*operands)
-        return into_array(*operands) if found is None else found
-    if found is None and op is accumulate:
-        found = into_choice(*operands)
-        found = into_undivided(*operands) if found is None else found
-        found = into_place(*operands) if found is None else found
-        found = into_loop(*operands) if found is None else found
-        found = into_sum(*operands) if found is None else found
-        return _free_sum(*operands) if found is None else found
-    return found
+    if full in sources and (result := fold(op, operands)) is not None:
+        return result
+    if op in BY_OP and (result := BY_OP[op](*operands)) is not None:
+        return result
+    result = algebra(op, operands, {})
+    if result is None and broadcast_to in sources:
+        result = hoist_broadcast(op, operands)
+    if result is None and op in LOGIC:
+        result = LOGIC[op](*operands)
+    if result is None and op is where:
+        result = chosen_once(*operands)
+        return into_array(*operands) if result is None else result
+    if result is None and op is accumulate:
+        result = into_choice(*operands)
+        result = into_undivided(*operands) if result is None else result
+        result = into_place(*operands) if result is None else result
+        result = into_loop(*operands) if result is None else result
+        result = into_sum(*operands) if result is None else result
+        return _free_sum(*operands) if result is None else result
+    return result
 
 
 def _free_sum(x: Any, y: Any) -> Any:
-    """x + y, noted as a sum in which the order is free. Only the algebra has not been asked yet."""
+    """x + y as a sum in free order; only the algebra rules have not been applied yet."""
     total = algebra(add, (x, y), {})
     if total is None:
         total = (y if is_literal(x) else x).builder.plain(add, (x, y), {})

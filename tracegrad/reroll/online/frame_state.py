@@ -1,10 +1,10 @@
-"""Moments: the state of traced Python code where it asks for a truth, as far as what it does next depends on it.
+"""Compare and widen abstract frame states at loop heads (`Moment`).
 
-A jump of a frame's code asks, and nothing but the truth lies on the frame's stack. If the same jump of the same frame
-asks again, code has run in a circle; and if the state is the same then, but for the values of tracers, the same answer
-leads around the same circle. The state is that of the local and closure variables of the frame, of all that they lead
-to, and of what has been written outside. What is not understood (iterators, generators, Tensors, views that are made at
-computed places) has no moment.
+A state is taken at a conditional jump, where the frame's stack holds only the condition. If the same jump of the same
+frame is reached again with an equal state, except for the values of tracers, the same answer leads along the same path
+again: a loop. The state consists of the local and closure variables of the frame, everything reachable from them, and
+the writes to outside objects. A frame with a value that is not understood (an iterator, a generator, a Tensor, a
+view made at a computed position) has no state.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tracegrad.trace.loops.indexed_list import Table
 from tracegrad.trace.loops.range_counter import number_of_loop
 from tracegrad.trace.loops.separate_views import Ends, has_views, take_apart
 from tracegrad.trace.loops.varying_scalars import SCALAR, trace_scalars
-from tracegrad.trace.proxies import function_proxies as shadow
+from tracegrad.trace.proxies import function_proxies
 from tracegrad.trace.random.draws import Traced
 from tracegrad.trace.sources.code_origin import is_user_class
 from tracegrad.trace.sources.signature import exact
@@ -59,13 +59,13 @@ _OF_NUMPY = (Tracer, Either)
 
 
 class _Strange(Exception):
-    """Something whose state is not understood: what it is, if that is known."""
+    """A value that is not understood, with its description if there is one."""
 
 
 class Moment:
-    """What the state is: `words`, equal where the state is the same but for the values of tracers; the tracers, with
-    their nodes, and the bounds of those that are integers; and which words are numbers, in local variables (by name)
-    or elsewhere (by what puts another value there)."""
+    """Abstract frame state. `words` are equal for states that differ only in the values of tracers. It also holds the
+    tracers, their nodes and integer bounds, and the words that are numbers: in local variables (by name) or elsewhere
+    (with a function that replaces the value)."""
 
     def __init__(self, builder: TraceBuilder, place: Place):
         self.builder, self.place = builder, place
@@ -119,7 +119,7 @@ class Moment:
         del self._known, self._alike, self._eithers
 
     def settle(self) -> None:
-        """Take the values that the tracers have now."""
+        """Record the present values of the tracers."""
         self.nodes = [x.node for x in self.tracers]
         self.objects = {id(x): x.node for x in self.tracers}
         self.numbered = list(map(id, self.tracers))
@@ -129,22 +129,22 @@ class Moment:
         self.bounds = [bounds(x) if x.dtype.kind == "i" and x.weak else None for x in self.tracers]
 
     def follows(self, before: Moment) -> bool:
-        """Whether the state is that of `before`, but for the values of tracers: no more inputs have a part in how
-        these lie in memory."""
+        """Whether the state equals `before`, except for the values of tracers, and depends on no further input
+        layouts."""
         return self.words == before.words and not any(now & ~then for now, then in zip(self.asks, before.asks))
 
     def is_within(self, before: Moment) -> bool:
-        """Whether the state follows `before`, with integers in the bounds of those."""
+        """Whether the state follows `before`, with integers inside its bounds."""
         limits = [(x, y) for x, y in zip(self.bounds, before.bounds) if x is not None and y is not None]
         return self.follows(before) and all(y[0] <= x[0] and x[1] <= y[1] for x, y in limits)
 
     @property
     def wide(self) -> tuple[Hashable, ...]:
-        """What begins the keys of variables that differ from turn to turn here."""
+        """The prefix of the `varying` keys of variables that vary between iterations here."""
         return (_WIDE, *self.place.instruction)
 
     def exchange(self, numbers: list[int]) -> None:
-        """Put the numbers that these words are about where they are from."""
+        """Store the numbers of these words back to their origins."""
         new = {}
         for k in numbers:
             put, x = self.numbers[k]
@@ -156,7 +156,7 @@ class Moment:
             set_variables(self.place.frame, new)
 
     def forget(self) -> None:
-        """Keep nothing alive."""
+        """Release references to local values."""
         self.names = {}
         self.tracers, self.numbers = [], {k: (None, x) for k, (_, x) in self.numbers.items()}
         self.floats = {k: (name, type(x)) for k, (name, x) in self.floats.items()}
@@ -172,7 +172,7 @@ class Moment:
             self.integers[len(self.words)] = put, bounds(x)
         elif type(put) is str and (cls is bool or (cls is Number and x.dtype.kind == "b")):
             self.flags[len(self.words)] = put, x
-        if isinstance(x, shadow.VALUES) and not isinstance(x, Tracer) and cls is not slice:
+        if isinstance(x, function_proxies.VALUES) and not isinstance(x, Tracer) and cls is not slice:
             self.words.append(exact(x))
             return
         again = self._known.get(id(x))
@@ -204,8 +204,8 @@ class Moment:
             self._relatives(x)
 
     def _relatives(self, x: Any) -> None:
-        """What shares memory with an array: all of them are values that turns change together, as updates bring what
-        they do to each, and they stay views of one another where the state has the same objects."""
+        """Arrays that share memory with an array. All are loop-carried values, because an update changes each, and they
+        stay views of one another if the state holds the same objects."""
         if x.origin is not None:
             if not x.origin.shared or x.origin.asks or x.origin.put is None or x.origin.starts:
                 raise _Strange
@@ -221,9 +221,9 @@ class Moment:
         for part in (f.__defaults__, f.__kwdefaults__, {k: x for k, x in f.__dict__.items() if k != DERIVED}):
             self._add(part)
         for cell in f.__closure__ or ():
-            held = shadow.contents(cell)
-            self.words.append(held is shadow.EMPTY)
-            if held is not shadow.EMPTY:
+            held = function_proxies.contents(cell)
+            self.words.append(held is function_proxies.EMPTY)
+            if held is not function_proxies.EMPTY:
                 self._add(held, partial(setattr, cell, "cell_contents"))
 
     def _parts(self, cls: Any, x: Any) -> None:
@@ -273,7 +273,7 @@ _PARTS: dict[Any, Any] = {
 
 
 def moment(builder: TraceBuilder, place: Place, enters: bool = False) -> Moment | None:
-    """The state at a place, where a loop is entered perhaps; None if it is not understood."""
+    """The state at a place, possibly a loop entry; None if it is not understood."""
     try:
         begin(builder, place)
         trace_scalars(builder, place, _known(builder, place, SCALAR))
@@ -285,7 +285,8 @@ def moment(builder: TraceBuilder, place: Place, enters: bool = False) -> Moment 
 
 
 def _let_be(x: Any) -> None:
-    """Let a view of what nothing else holds, as a product of matrices is that was made in another shape, be no view."""
+    """Turn a view into an independent array if nothing else holds its base, such as the reshaped product of
+    matrices."""
     base = x.origin.base if x.origin is not None and x.origin.shared and not x.origin.asks else None
     # Held by the origin, by this variable and by the call.
     if base is None or base.origin is not None or base.outside or sys.getrefcount(base) != 3:
@@ -296,24 +297,24 @@ def _let_be(x: Any) -> None:
 
 
 def difference(before: Moment, now: Moment) -> str:
-    """What is not the same in the two states, for people."""
+    """Describe the difference between the two states, for messages."""
     # Numbers may differ: those are made values of the loop.
     other = [
         k for k, (x, y) in enumerate(zip(before.words, now.words))
         if x != y and not (k in before.numbers and k in now.numbers)
     ]  # fmt: skip
     k = other[0] if other else min(len(before.words), len(now.words)) - 1
-    found = [(at, name, x) for at, (name, x) in now.names.items() if at <= k]
-    if not found:
+    results = [(at, name, x) for at, (name, x) in now.names.items() if at <= k]
+    if not results:
         return "something outside is not the same in each turn"
-    at, name, x = found[-1]
+    at, name, x = results[-1]
     grows = type(x) in (list, dict, deque) and k == at + 2  # behind the name and the class is the length
     return f"the {type(x).__name__} {name} grows" if grows else f"{name} is not the same in each turn"
 
 
 # -- local variables ---------------------------------------------------------------------------------------------
 def let_go(place: Place) -> None:
-    """Let go of views in local variables that nothing reads any more: what they are of can be understood then."""
+    """Drop views in dead local variables, so that their bases can be understood."""
     held = variables(place.frame)
     gone = [name for name in place.dead if _has_view(held.get(name))]
     if gone:
@@ -327,7 +328,8 @@ def _has_view(x: Any) -> bool:
 
 
 def widen(before: Moment, now: Moment) -> bool:
-    """If the states are the same but for numbers that can be others, make traced numbers of these."""
+    """Make traced numbers of numbers that differ, if the states are otherwise equal (widening). Returns whether it
+    did."""
     other = [k for k, (x, y) in enumerate(zip(before.words, now.words)) if x != y]
     same_kinds = all(
         k in before.numbers and k in now.numbers and type(before.numbers[k][1]) is type(now.numbers[k][1])
@@ -347,10 +349,10 @@ def widen(before: Moment, now: Moment) -> bool:
 
 
 def widen_kinds(before: Moment, now: Moment, counts: bool, again: bool) -> bool:
-    """Whether the states are the same but for the kinds of floats: from now on those may be of either kind where the
-    loop is met again. If it does not count, that is for those which are of either kind once: its first turn differs.
-    If it does, or if states have differed here before (`again`), integers that are known in one of the states alone are
-    traced numbers from now on; in the latter case truths are, too."""
+    """Whether the states differ only in kinds of floats; the next trace of the loop then allows either kind. In an
+    uncounted loop this applies only to floats that already are of either kind, because its first iteration differs. In
+    a counted loop, or if states have differed here before (`again`), integers become traced numbers; with `again`
+    booleans do too."""
     other = [k for k, (x, y) in enumerate(zip(before.words[: before.size], now.words)) if x != y]
     floats = [k for k in other if k in before.floats and k in now.floats]
     integers = [k for k in other if (counts or again) and k in before.integers and k in now.integers]
@@ -363,14 +365,14 @@ def widen_kinds(before: Moment, now: Moment, counts: bool, again: bool) -> bool:
     for k in integers:
         name, (low, high) = now.integers[k]
         known.add((*now.wide, name, min(low, before.integers[k][1][0]), max(high, before.integers[k][1][1])))
-    found = not known <= now.builder.world.varying
+    result = not known <= now.builder.world.varying
     now.builder.world.varying |= known
-    return found
+    return result
 
 
 def widen_entrance(before: Moment, now: Moment) -> bool:
-    """Whether the states, that where a loop was entered and that behind its first turn, are the same but for what can
-    be made the same where it is entered: from now on it is, where the loop is met again."""
+    """Whether the states at the loop entry and after the first iteration differ only in values that can be widened at
+    the entry; the next trace does so."""
     other = [k for k, (x, y) in enumerate(zip(before.words[: before.size], now.words)) if x != y]
     # What was one object is two, if it is widened.
     again = {k for k in other for x in other if before.words[k] == ("again", x)}
@@ -382,7 +384,7 @@ def widen_entrance(before: Moment, now: Moment) -> bool:
 
 
 def _entered_wider(before: Moment, now: Moment, k: int) -> Hashable:
-    """What is `varying` if a local variable is widened where a loop is entered; None if that does not help."""
+    """The `varying` key to widen a local variable at a loop entry; None if this does not help."""
     absent: tuple[Any, Any] = (None, None)
     name, y = now.names.get(k - 1, absent)
     number, kind, last = before.numbers.get(k, absent)[1], before.floats.get(k, absent)[1], type(y)
@@ -395,7 +397,7 @@ def _entered_wider(before: Moment, now: Moment, k: int) -> Hashable:
 
 
 def _is_another(before: list[Any], now: list[Any], k: int) -> bool:
-    """Whether what had been an input, or the same as another variable, is something of its own now, and else alike."""
+    """Whether an input, or an alias of another variable, has become a separate value of the same kind."""
     old, new = before[k], now[k]
     old = before[old[1]] if type(old) is tuple and old[0] == "again" else old
     known = type(old) is type(new) is tuple and len(old) == len(new) == 6
@@ -403,71 +405,70 @@ def _is_another(before: list[Any], now: list[Any], k: int) -> bool:
 
 
 def with_kinds(builder: TraceBuilder, place: Place, now: Moment) -> Moment:
-    """The moment, with floats that may be of either kind for those which have differed in kind where this place was met
-    before, and traced truths for those which have differed."""
+    """The state with floats of either kind and traced booleans, for variables that differed at this place before."""
     known = _known(builder, place, _KIND, anywhere=True)
     new = {put: of_a_loop(x, builder) for put, x in now.floats.values() if put in known and not isinstance(x, Either)}
-    if not builder.world.truths:
-        new |= {put: _truth(x, builder) for put, x in now.flags.values() if put in known and type(x) is bool}
+    if not builder.world.booleans:
+        new |= {put: _boolean(x, builder) for put, x in now.flags.values() if put in known and type(x) is bool}
     if not new:
         return now
     set_variables(place.frame, new)
     return Moment(builder, place)
 
 
-def _truth(x: bool, builder: TraceBuilder) -> Any:
+def _boolean(x: bool, builder: TraceBuilder) -> Any:
     return builder.python_number(fresh(full(shape=(), value=x, dtype="bool"), tag=builder.new_tag()).node)
 
 
 def widen_at_once(now: Moment) -> bool:
-    """Make traced numbers of those local variables that differed from turn to turn when this place was met before."""
-    known, found = _known(now.builder, now.place), []
+    """Make traced numbers of local variables that varied at this place in an earlier trace. Returns whether it did."""
+    known, result = _known(now.builder, now.place), []
     for k, (put, x) in now.numbers.items():
         if type(put) is str and put in known:
             lows, highs = zip(*known[put])
             now.numbers[k] = put, number_of_loop(now.builder, x, min(x, *lows), max(x, *highs))
-            found.append(k)
-    now.exchange(found)
-    return bool(found)
+            result.append(k)
+    now.exchange(result)
+    return bool(result)
 
 
 def _known(builder: TraceBuilder, place: Place, how: str = "", anywhere: bool = False) -> dict[str, list[Any]]:
-    """The local variables that differ from turn to turn at a place, or anywhere in the code, in this way, or else in
-    their numbers: with what is known of these."""
-    found: dict[str, list[Any]] = {}
+    """The local variables known to vary at a place, or anywhere in the code, in this way, or by default in their
+    numbers, with the known bounds."""
+    table: dict[str, list[Any]] = {}
     code, number = place.instruction
     for x in builder.world.varying:
         here = isinstance(x, tuple) and x[:2] == (_WIDE, code) and (anywhere or x[2] == number)
         if here and how == (x[4] if len(x) == 5 else ""):
-            found.setdefault(x[3], []).append(x[4:])
-    return found
+            table.setdefault(x[3], []).append(x[4:])
+    return table
 
 
 def differing(varying: Iterable[Hashable], place: Place, number: int) -> set[Hashable]:
-    """What is `varying` of the variables at another place of the code, if it is that at this one."""
+    """The `varying` keys of the variables for another place of the code, copied from this place."""
     code, at = place.instruction
     return {(*x[:2], number, *x[3:]) for x in varying if isinstance(x, tuple) and x[:3] == (_WIDE, code, at)}
 
 
 def widen_bounds(before: Moment, now: Moment) -> bool:
-    """Whether integers have left their bounds: those get values of their own, with wider ones."""
-    found = False
+    """Whether integers have left their bounds; each gets a new node with wider bounds."""
+    result = False
     for x, old, new in zip(now.tracers, before.bounds, now.bounds):
         if old is not None and new is not None and not (old[0] <= new[0] and new[1] <= old[1]):
             x.node = fresh(x, tag=now.builder.new_tag()).node
             now.builder.bounds[x.node] = _wider(old, new)
             now.builder.of_loops.add(x.node)
-            found = True
-    return found
+            result = True
+    return result
 
 
 def keep_bounds(before: Moment, now: Moment) -> None:
-    """Let integers have the bounds that they had, if those are wider: other turns may lead as far as there."""
+    """Keep the earlier bounds of integers if they are wider, because other iterations may reach them."""
     for k, (x, old, new) in enumerate(zip(now.tracers, before.bounds, now.bounds)):
         if old is not None and new is not None:
             now.bounds[k] = now.builder.bounds[x.node] = min(old[0], new[0]), max(old[1], new[1])
 
 
 def _wider(before: tuple[int, int], now: tuple[int, int]) -> tuple[int, int]:
-    """Bounds that hold for all that may follow, if they grow on the same side."""
+    """Widened bounds, valid if the values keep growing on the same side (widening)."""
     return before[0] if now[0] >= before[0] else -(2**63), before[1] if now[1] <= before[1] else 2**63 - 1

@@ -1,9 +1,9 @@
-"""Closes loops while they are recorded: where traced code comes back to the state that it was in, it has gone around.
+"""Detect and close loops during tracing: a path that returns to an earlier frame state is a loop.
 
-The circle begins and ends at a question for a truth (`tracegrad.reroll.online.frame_state`). What it does to the
-tracers in the state is the body of a `while_loop`, which runs as long as this question, and those asked on the way,
-have the answers that they had. Then the tracers get what the loop leaves in them, and the code goes on from the
-question: whatever it finds there is asked for as anything else is. So the number of turns is no part of the trace.
+The loop begins and ends at a conditional jump (`tracegrad.reroll.online.frame_state`). Its effect on the tracers of
+the state is the body of a `while_loop`, which runs while the loop condition and the conditions on the path have their
+recorded answers. The tracers then get the final values of the loop, and tracing continues at the jump, where later
+conditions are read as usual. The trip count is therefore not part of the trace.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tracegrad.reroll.online.frame_state import (
     widen_kinds,
 )
 from tracegrad.reroll.online.path_loop import Begin, Count, Loop, Question, Way, may_raise
-from tracegrad.trace.builder.abort import ENTERED, FOLDED, KINDS, PEELED, TURN_BY_TURN, WITHIN
+from tracegrad.trace.builder.abort import ENTERED, FOLDED, ITERATION_BY_ITERATION, KINDS, PEELED, WITHIN
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.builder.value_guards import ValueGuard
 from tracegrad.trace.bytecode.exception_regions import within_try
@@ -48,7 +48,7 @@ from tracegrad.trace.loops.control_flow import (
 from tracegrad.trace.loops.range_counter import Counter, fold_around
 from tracegrad.trace.loops.separate_views import put_back
 from tracegrad.trace.loops.varying_scalars import scalars_differ
-from tracegrad.trace.random.generator_state import require_for_turns
+from tracegrad.trace.random.generator_state import require_for_iterations
 
 __all__ = ["Circles"]
 
@@ -59,7 +59,7 @@ MOST_CHANGES = 2 * MOST_WAYS
 
 
 class _Start:
-    """Where a way may begin: the state and the question there, and what had been recorded until then."""
+    """A possible start of a path: the state and the condition there, and the recording position."""
 
     def __init__(
         self, builder: TraceBuilder, state: Moment, question: Node, loop: _Closed | None, counter: Counter | None
@@ -71,22 +71,22 @@ class _Start:
         self.bounds, self.appended = dict(builder.bounds), len(builder.elements.appended)
         self.answer = False
         self.enters = False  # whether nothing was asked, for the loop was entered here
-        self.begins = counter is not None and not counter.turns  # whether a loop that counts is at its first turn
+        self.begins = counter is not None and not counter.iterations  # whether a loop that counts is at its first turn
 
 
 def _count(counter: Counter) -> Count:
-    """What a loop counts from here on."""
+    """The induction variable of a loop from here on."""
     numbers = None
     if counter.length is not None and not counter.looped:
-        first = counter.start + counter.step * counter.turns
+        first = counter.start + counter.step * counter.iterations
         numbers = range(first, counter.start + counter.step * counter.length, counter.step)
     stop = counter.stop.node if isinstance(counter.stop, Value) else counter.stop
     return Count(counter.at.node, counter.step, stop, numbers)
 
 
 class _Asked(NamedTuple):
-    """What a folded loop asked where no guard holds the answer, how much was recorded by then, and when the loop began;
-    what the answer depends on if the loop begins anew, and whether it is the same whatever that is."""
+    """A condition of a folded loop that no guard holds: its recording position, the beginning of the loop, the nodes it
+    depends on if the loop begins anew, and whether it has the same result for all their values."""
 
     at: int
     question: Node
@@ -96,7 +96,7 @@ class _Asked(NamedTuple):
 
 
 class _Closed:
-    """A loop that has been made, and where it begins."""
+    """A closed loop, and its start."""
 
     def __init__(self, start: _Start, ways: list[Way], begin: Begin):
         self.start, self.ways, self.begin, self.changes = start, ways, begin, 0
@@ -106,19 +106,19 @@ class _Closed:
         return Loop(self.ways, self.begin)
 
     def with_way(self, way: Way) -> _Closed:
-        """The loop with one way more, or instead of one that went alike, but through loops that go less ways."""
+        """The loop with another path, which replaces an equal path through inner loops with fewer paths."""
         closed = _Closed(self.start, [*(x for x in self.ways if x.asked != way.asked), way], self.begin)
         closed.changes = self.changes + 1
         return closed
 
     @property
     def may_be(self) -> bool:
-        """Whether there may be such a loop."""
+        """Whether this loop can be built."""
         return len(self.ways) <= MOST_WAYS and self.changes <= MOST_CHANGES and self.loop.is_possible
 
 
 class _Frame:
-    """The places of a frame, which is kept so that no other one can be taken for it."""
+    """Loop detection state of a frame, which is kept alive so that its id stays unique."""
 
     def __init__(self, frame: Any):
         self.frame = frame
@@ -129,12 +129,12 @@ class _Frame:
         self.differed: dict[int, int] = {}  # how often the states at the ends of a turn were not the same, by place
 
     def around(self, number: int) -> list[int]:
-        """The places whose loops this one is in: the innermost of those that were entered."""
+        """The innermost entered loop that contains this place."""
         return sorted(x for x, at in self.entered.items() if at < number <= x)[:1]
 
 
 class Circles:
-    """The circles of one trace."""
+    """Online loop detector of one trace."""
 
     def __init__(self, builder: TraceBuilder):
         self.builder = builder
@@ -146,8 +146,8 @@ class Circles:
         self.loops: dict[Hashable, _Closed] = {}  # by where they are entered, and whether within a `try`
 
     def meet(self, question: Node) -> tuple[Node, bool | None]:
-        """The question that traced code is asking, and None; or, where a loop is made, what the question is behind it,
-        and the answer if it has but one."""
+        """Process a condition that traced code evaluates. Returns it and None; if a loop is closed here, the condition
+        after the loop, and its value if it is determined."""
         self.start, self.place = None, None
         if self.builder.has_tensors:
             return question, None
@@ -167,7 +167,7 @@ class Circles:
         return question, known
 
     def enter(self, frame: Any, number: int) -> None:
-        """Traced code enters a loop: it is where the question with this number leads, if the answer is to go on."""
+        """Process a loop entry: the target of the conditional jump with this number when it continues the loop."""
         builder, place = self.builder, place_entered(frame, number)
         if place is None or builder.has_tensors or self._goes_other_ways(place):
             return
@@ -188,7 +188,7 @@ class Circles:
         self.answered(answer)
 
     def _met_before(self, start: _Start, place: Place) -> _Closed | None:
-        """The loop that begins here, if what its turns may do is known from where it was entered before."""
+        """The loop that begins here, if its paths are known from an earlier entry."""
         loop = self.loops.get(((ENTERED, *place.instruction), within_try()))
         if loop is None or loop.start.counts is not start.counts or not start.state.is_within(loop.start.state):
             return None
@@ -204,34 +204,34 @@ class Circles:
         return _Closed(start, loop.ways, Begin(state, start.question))
 
     def _begins(self, place: Place) -> bool:
-        """Whether the loop that asks here begins with its first turn."""
+        """Whether the loop at this place begins with its first iteration."""
         varying = self.builder.world.varying
         return (ENTERED, *place.instruction) in varying and (PEELED, *place.instruction) not in varying
 
     def _wide(self, place: Place, enters: bool = False) -> Moment | None:
-        """The state at a place, with traced numbers for those that differed there before."""
+        """The state at a place, with traced numbers for numbers that varied there before."""
         state = moment(self.builder, place, enters)
         if state is not None and widen_at_once(state):
             self.found = True
             state = moment(self.builder, place)
         return state
 
-    def turn(self, counter: Counter, question: Node) -> bool:
-        """Whether a folded loop has another turn, which is the question."""
+    def iteration(self, counter: Counter, question: Node) -> bool:
+        """Whether a folded loop has another iteration, given its condition."""
         builder, place = self.builder, place_of_count()
         if place is None:
-            raise builder.restarts(counter.key(TURN_BY_TURN))
+            raise builder.restarts(counter.key(ITERATION_BY_ITERATION))
         self.start, self.place = None, place
-        if counter.turns >= MOST_LOOKS:
-            raise self._turn_by_turn()
-        if not counter.turns:
+        if counter.iterations >= MOST_LOOKS:
+            raise self._iteration_by_iteration()
+        if not counter.iterations:
             self._frame(place).starts.pop(place.number, None)
         let_go(place)
         with builder.outside():
             question, known = self._look(place, question, counter)
             answer = self._goes_on(question, counter) if known is None else known
         if answer and self.start is None:
-            raise self._turn_by_turn()
+            raise self._iteration_by_iteration()
         self.answered(answer)
         return answer
 
@@ -243,30 +243,30 @@ class Circles:
             self.asked.append(_Asked(len(builder.nodes), question, counter.begun, nodes, counter.is_sure))
         return answer
 
-    def _turn_by_turn(self) -> BaseException:
-        """What ends the trace, for another one that records the turns which begin here one by one; first those of short
-        loops within, which had been recorded in a few for the sake of this one."""
+    def _iteration_by_iteration(self) -> BaseException:
+        """The restart exception that records the iterations of this loop one by one. Short inner loops that were folded
+        for the sake of this loop come first."""
         assert self.place is not None
         varying = self.builder.world.varying
         (code, number), within = self.place.instruction, self.place.within
         short = {x[1:] for x in varying if isinstance(x, tuple) and x[:2] == (WITHIN, code) and x[2] in within}
-        longer = [x for x in short if (TURN_BY_TURN, *x) not in varying]
-        return self.builder.restarts((TURN_BY_TURN, *(longer[0] if longer else (code, number))))
+        longer = [x for x in short if (ITERATION_BY_ITERATION, *x) not in varying]
+        return self.builder.restarts((ITERATION_BY_ITERATION, *(longer[0] if longer else (code, number))))
 
     def _look(self, place: Place, question: Node, counter: Counter | None = None) -> tuple[Node, bool | None]:
-        """Look whether there is a loop that ends here, and from where another one may begin."""
+        """Close a loop that ends here, and note a possible start of another one."""
         frame, at = self._frame(place), place.number
         before = frame.starts.pop(at, None)
-        begins = counter is not None and not counter.turns
+        begins = counter is not None and not counter.iterations
         state = self._wide(place, begins) if before is None else moment(self.builder, place)
         if state is None:
             self._tell(self.builder.not_closed, frame.looks.get(at, 0))
             return question, None
         known: bool | None = None
         loop: _Closed | None = None
-        require_for_turns(self.builder, before, state, place.counters)
+        require_for_iterations(self.builder, before, state, place.counters)
         if before is not None and self.builder.elements.appended:
-            self.builder.elements.turn(before.appended, before.state.objects, state.objects)
+            self.builder.elements.iteration(before.appended, before.state.objects, state.objects)
         if before is not None and state.follows(before.state) and not widen_bounds(before.state, state):
             if self.builder.listed:
                 require_not_written(self.builder, before.state.objects, state.objects)
@@ -289,7 +289,7 @@ class Circles:
         return question, known
 
     def _widened(self, before: _Start, state: Moment, frame: _Frame) -> Moment | None:
-        """The state now, of which numbers are made traced ones if the state before differs in them."""
+        """The present state, with numbers that differ from the earlier state made traced (widening)."""
         place, varying = state.place, self.builder.world.varying
         # The first turns may have changed less, as those do whose steps are rejected.
         start = before if before.loop is None else before.loop.start
@@ -314,7 +314,7 @@ class Circles:
         return state
 
     def _enter_better(self, frame: _Frame, place: Place) -> None:
-        """Begin the trace again if a loop that begins behind its first turns may begin with them."""
+        """Restart the trace if a loop that begins after its first iteration can begin with it."""
         varying, code = self.builder.world.varying, place.instruction[0]
         for at in frame.around(place.number):
             if (ENTERED, code, at) not in varying:
@@ -322,20 +322,20 @@ class Circles:
                 raise self.builder.restarts((ENTERED, code, at), "a loop begins with its first turn")
 
     def _goes_other_ways(self, place: Place) -> bool:
-        """Whether a trace before has found no loop here, for each turn is another."""
-        known = (TURN_BY_TURN, *place.instruction) in self.builder.world.varying
+        """Whether an earlier trace has found no loop here, because each iteration takes another path."""
+        known = (ITERATION_BY_ITERATION, *place.instruction) in self.builder.world.varying
         if known:
             self._tell("goes another way in each turn")
         return known
 
     def _tell(self, why: str, looks: int = MOST_LOOKS) -> None:
-        """Note why the loop that asks here is left as it is, if it is not looked at any more."""
+        """Record why the loop at this place stays unrolled, after the last attempt."""
         if looks == MOST_LOOKS and self.place is not None:
             code, line = self.place.frame.f_code, self.place.frame.f_lineno
             self.builder.unrolled.setdefault(f"{code.co_filename}:{line}", f"it asks for values, and {why}")
 
     def answered(self, answer: bool) -> None:
-        """What the answer to the question was that was met last."""
+        """Process the value of the last condition."""
         place = self.place
         if place is not None:
             self._leave(place, answer)
@@ -351,18 +351,18 @@ class Circles:
             frame.leading.add(place.number)
 
     def _leave(self, place: Place, answer: bool) -> None:
-        """Traced code goes on from a place."""
+        """Process the branch that traced code takes from a place."""
         leave(self.builder, place, answer)
         if not place.leads_back(answer):
             self.start = None  # which keeps what the state had
             put_back(self.builder, place, answer)
 
     def close(self) -> None:
-        """The trace ends."""
+        """Release all state at the end of the trace."""
         self.frames, self.start, self.place, self.asked, self.loops = {}, None, None, [], {}
 
     def _frame(self, place: Place) -> _Frame:
-        """What is known of the frame of a place; that of frames which are gone is forgotten."""
+        """The state of a place's frame; states of finished frames are dropped."""
         alive, frame = set(), sys._getframe(1)
         while frame is not None:
             alive.add(id(frame))
@@ -371,20 +371,19 @@ class Circles:
         return self.frames.setdefault(id(place.frame), _Frame(place.frame))
 
     def _is_best(self, frame: _Frame, start: _Start) -> bool:
-        """Whether no place on the way is better to begin a loop at: one with an answer that ends it."""
+        """Whether no place on the path is a better loop head: one with a branch that leaves the loop."""
         assert self.place is not None
         later = [k for k, x in frame.starts.items() if x.nodes >= start.nodes]
         return self.place.number in frame.leading or frame.leading.isdisjoint(later)
 
     def _forget(self, start: _Start) -> None:
-        """Forget what began later than the loop that has been made."""
+        """Drop starts later than the start of the closed loop."""
         for frame in self.frames.values():
             frame.starts = {k: x for k, x in frame.starts.items() if x.nodes < start.nodes}
 
     # -- the loop ------------------------------------------------------------------------------------
     def _closed(self, start: _Start, now: Moment, question: Node) -> _Closed | None:
-        """The loop along the way from `start` to now, and along those that it is known to go along, if there may be
-        one."""
+        """The loop of the path from `start` to now and of the known paths, if it can be built."""
         builder = self.builder
         inner = builder.guards[start.inner :]
         if len(inner) > MOST_QUESTIONS or not all(map(_is_simple, inner)):
@@ -404,7 +403,7 @@ class Circles:
         if before is not None and not closed.may_be:
             if not (start.counts or start.enters) or len(closed.ways) > MOST_WAYS or closed.changes > MOST_CHANGES:
                 # Whatever it is that differs from turn to turn, this is no loop over values.
-                raise self._turn_by_turn()
+                raise self._iteration_by_iteration()
             closed = self._without_first(start, way) or alone  # its first turns differ
         loop, recorded = closed.loop, {x for each in closed.ways for x in each.nodes}
         raising = [x for x in builder.raising if x in recorded and may_raise(x)]
@@ -415,8 +414,8 @@ class Circles:
         return closed
 
     def _without_first(self, start: _Start, way: Way) -> _Closed | None:
-        """The loop from where the one before begins, along this way alone, if that is the way of any turn: those
-        before went through loops that were not known to go all ways."""
+        """The loop from the earlier start with this path alone, if every iteration takes it; earlier paths went through
+        inner loops with unknown paths."""
         before = start.loop
         assert before is not None
         closed = _Closed(before.start, [way], before.begin)
@@ -427,14 +426,14 @@ class Circles:
         return closed
 
     def _asks_otherwise(self, start: _Start, loop: Loop, recorded: Collection[Node]) -> bool:
-        """Whether what no guard holds, and was asked in a turn, may be answered in another way in other turns."""
+        """Whether a condition that no guard holds may differ in other iterations."""
         late = [x for x in self.asked if x.at > start.nodes or x.question in recorded]
         begun = [x.begun > start.nodes or self.builder.nodes[x.begun] in recorded for x in late]
         anew = [node for x, inside in zip(late, begun) if inside and not x.sure for node in x.nodes]
         return any(map(loop.changes, [*anew, *(x.question for x, inside in zip(late, begun) if not inside)]))
 
     def _carry_conditions(self, way: Way, conditions: Sequence[Node]) -> None:
-        """Let the state have whether these have held in all turns."""
+        """Carry whether these conditions have held in all iterations."""
         builder = self.builder
         way.before.append(fresh(_true(), tag=builder.new_tag()).node)
         held = builder.value(way.before[-1])
@@ -444,8 +443,8 @@ class Circles:
         way.after.append(held.node)
 
     def _end(self, closed: _Closed, before: Moment, now: Moment) -> tuple[Node, bool | None]:
-        """Record the loop, and leave in the tracers what it leaves: the question behind it, and its answer if it has
-        but one."""
+        """Record the loop, and give the tracers its final values. Returns the condition after it, and its value if it
+        is determined."""
         builder, start = self.builder, closed.start
         loop = closed.loop
         counted = start.count if loop.ends_at_question else None
@@ -460,15 +459,15 @@ class Circles:
             if k in results and limits is not None:
                 builder.bounds[tracer.node] = limits
                 builder.of_loops.add(tracer.node)
-        turned = start.enters or (start.begins and start.count is not None and bool(start.count.numbers))
-        start.state.ends.add(builder, before.numbered, now.tracers, turned)
+        iterated = start.enters or (start.begins and start.count is not None and bool(start.count.numbers))
+        start.state.ends.add(builder, before.numbered, now.tracers, iterated)
         now.settle()
         builder.retract(start.guards)
         # What loops within it have asked is the same in all of its turns, but perhaps not in those of a loop around it.
         self.asked = [x for x in self.asked if x.at < start.nodes or x.begun >= start.nodes]
         held = len(closed.begin.state) - 1
         if start.counts and held in results and not builder.assume(results[held].node):
-            raise self._turn_by_turn()
+            raise self._iteration_by_iteration()
         if loop.ends_at_question:
             return question.node, not closed.ways[0].answers[0]
         with recording(None), np.errstate(all="ignore"):
@@ -477,7 +476,7 @@ class Circles:
 
 
 def _several(nodes: list[Node]) -> list[Node]:
-    """The nodes that are not one another."""
+    """The distinct nodes."""
     return list(dict.fromkeys(nodes))
 
 
@@ -486,6 +485,6 @@ def _true() -> Any:
 
 
 def _is_simple(guard: ValueGuard) -> bool:
-    """Whether a loop can compare the answer."""
+    """Whether a loop can test the guard's value."""
     known = guard.seen.size == 1 and guard.seen.dtype.kind in "bi" and guard.unless_raises is None
     return known and guard.node.op is not failure

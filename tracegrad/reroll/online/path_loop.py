@@ -1,7 +1,7 @@
-"""Ways around a loop, each with the answers that lead along it, and the `while_loop` that goes along any of them.
+"""Build a `while_loop` from recorded control-flow paths, each with the conditions that select it.
 
-All begin and end at one question in one state of Python's. Which of them a turn takes is a tree of questions: that of
-the loop itself first, whose answer is carried, then those asked on the way. The loop ends where no way is known.
+All paths begin and end at one conditional jump in one frame state. A decision tree selects the path of an iteration:
+first the loop condition, which is carried, then the conditions on the path. The loop ends if no known path matches.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["Begin", "Count", "Loop", "Question", "Way", "may_raise"]
 
 
 class Question(NamedTuple):
-    """What was asked on a way, where, and the answer."""
+    """A condition on a path: its node, location and value."""
 
     node: Node
     location: str
@@ -40,8 +40,7 @@ class Question(NamedTuple):
 
 
 class Count(NamedTuple):
-    """What a loop counts: the value of the state that it is, the step, where it stops, and the numbers, if they are
-    known."""
+    """Induction variable of a loop: its state node, the step, the limit, and the range if it is known."""
 
     node: Node
     step: int
@@ -51,7 +50,7 @@ class Count(NamedTuple):
 
 @record(frozen=True, slots=True, eq=False)
 class Way:
-    """The values of a state before and after a turn, the questions in between, that at the end, and all nodes.
+    """Path of one iteration: the state before and after it, the conditions, the final loop condition, and all nodes.
 
     `settled` are values that were taken for constants.
     """
@@ -69,11 +68,11 @@ class Way:
 
     @property
     def asked(self) -> list[tuple[str, Any]]:
-        """Where what was asked, and the answers: what tells it from others."""
+        """The locations and values of the conditions, which identify the path."""
         return [(q.location, q.answer) for q in self.questions]
 
     def moves(self, k: int, first: Node) -> bool:
-        """Whether a turn changes a value of the state, or reads it where it is not `first`."""
+        """Whether an iteration changes a state value, or reads it where it differs from `first`."""
         x = self.before[k]
         if x is first or self.after[k] is not x:
             return self.after[k] is not x
@@ -83,23 +82,23 @@ class Way:
 
 
 class Begin(NamedTuple):
-    """The values of a state, and the question there."""
+    """The initial state values, and the loop condition there."""
 
     state: list[Node]
     question: Node
 
 
 class Loop:
-    """The loop along several ways, and where it begins."""
+    """The loop of several paths, and its beginning."""
 
     def __init__(self, ways: Sequence[Way], begin: Begin, needed: Collection[int] | None = None):
         self.ways, self.begin = list(ways), begin
         size = range(len(begin.state)) if needed is None else sorted(needed)
         self.moved = [k for k in size if any(way.moves(k, begin.state[k]) for way in ways)]
         self.fixed = {x for k, x in enumerate(begin.state) if k not in self.moved}
-        self._turns = [sliced(self._start(x), x.nodes, [*(x.after[k] for k in self.moved), x.last]) for x in ways]
+        self._iterations = [sliced(self._start(x), x.nodes, [*(x.after[k] for k in self.moved), x.last]) for x in ways]
         self._asking = [sliced(self._start(x), x.nodes, [q.node for q in x.questions[1:]]) for x in ways]
-        self.outside = list(dict.fromkeys(x for g in (*self._turns, *self._asking) for x in _read(g)))
+        self.outside = list(dict.fromkeys(x for g in (*self._iterations, *self._asking) for x in _read(g)))
 
     def _start(self, way: Way) -> list[Node]:
         return [way.before[k] for k in self.moved]
@@ -110,7 +109,7 @@ class Loop:
 
     @property
     def is_possible(self) -> bool:
-        """Whether the ways read nothing but the state and inputs, and part at questions that have other answers."""
+        """Whether the paths read only the state and inputs, and branch at conditions with different values."""
         if not all(x.op is None or x in self.fixed for x in self.outside) or not _parts(self.ways, 0):
             return False
         for way in self.ways:
@@ -123,40 +122,42 @@ class Loop:
         return True
 
     def raises(self, node: Node) -> bool:
-        """Whether a turn computes a node, which may raise."""
-        return any(node in graph.nodes for graph in (*self._turns, *self._asking))
+        """Whether an iteration computes a node that may raise."""
+        return any(node in graph.nodes for graph in (*self._iterations, *self._asking))
 
     def changes(self, node: Node) -> bool:
-        """Whether a node of a turn is computed from what changes from turn to turn."""
+        """Whether a node of an iteration depends on a loop-carried value."""
         return any(node.depends_on(set(self._start(way))) for way in self.ways)
 
     @property
     def ends_at_question(self) -> bool:
-        """Whether the answer to the question of the loop alone ends it."""
+        """Whether the loop condition alone ends the loop."""
         return len({way.answers[0] for way in self.ways}) == 1 and _knows_all(self.ways, 1)
 
     def emit(self, value: Any) -> tuple[dict[int, Any], Any]:
-        """The values of the state behind the loop, by number, of what changes, and the question; `value` gives the
-        values of nodes."""
+        """Emit the loop. Returns the final values of changed state, by number, and the condition after it; `value`
+        gives the values of nodes."""
         count = len(self.moved)
-        carries = [*map(value, self._first), _truth(value(self.begin.question))]
+        carries = [*map(value, self._first), _boolean(value(self.begin.question))]
         if self._is_quick:
-            goes_on, turn = self._goes_on, self._turn
+            goes_on, iteration = self._goes_on, self._iteration
         else:
-            goes_on, turn = self._went_on, self._try
+            goes_on, iteration = self._went_on, self._try
             carries.append(_constant(True, "bool"))
         operands = [*carries, *map(value, self.outside)]
-        found = _while(operands, goes_on, turn, len(carries))
-        return dict(zip(self.moved, found)), found[count]
+        result = _while(operands, goes_on, iteration, len(carries))
+        return dict(zip(self.moved, result)), result[count]
 
     def emit_counted(self, value: Any, count: Count) -> tuple[dict[int, Any], Any]:
-        """As `emit`, of a loop that ends where it has counted to the end."""
+        """Emit the loop as `emit`, for a counted loop."""
         at = self._first.index(count.node)
-        found = self._counted_up(value, count, at) if count.numbers is None else self._scanned(value, count.numbers, at)
-        return dict(zip(self.moved, found)), _constant(False, "bool")
+        result = (
+            self._counted_up(value, count, at) if count.numbers is None else self._scanned(value, count.numbers, at)
+        )
+        return dict(zip(self.moved, result)), _constant(False, "bool")
 
     def _counted_up(self, value: Any, count: Count, at: int) -> Sequence[Any]:
-        """The last state, if where the loop stops is a number of the trace."""
+        """The final state of a counted loop with a traced limit, by a `while_loop`."""
         first = self._first
         operands = [*map(value, first), *map(value, self.outside)]
         stop, place = count.stop, -1
@@ -173,7 +174,7 @@ class Loop:
         return _while(operands, goes_on, turn, len(first))
 
     def _scanned(self, value: Any, numbers: range, at: int) -> Sequence[Any]:
-        """The last state, if all that is counted is known."""
+        """The final state of a counted loop with a known range, by a `scan`."""
         first = self._first
         inits = [value(x) for k, x in enumerate(first) if k != at]
         over = arange(start=numbers.start, step=numbers.step, length=len(numbers), dtype="int64")
@@ -181,30 +182,30 @@ class Loop:
         avals = [*(aval_of(x) for x in inits), first[at].aval, *(x.aval for x in self.outside)]
 
         def turn(*args: Any) -> list[Any]:
-            found = self._one([*args[:at], args[n], *args[at:n]], args[n + 1 :])
-            return [x for k, x in enumerate(found) if k != at]
+            result = self._one([*args[:at], args[n], *args[at:n]], args[n + 1 :])
+            return [x for k, x in enumerate(result) if k != at]
 
         loop = counted(build(turn, avals), inits, numbers)
         n, consts = len(loop.kept), [*consts, *loop.begin]
         body, rows = rows_taken(loop.body, n, consts, numbers)
         operands = [*(inits[k] for k in loop.kept), over, *rows, *consts]
         operands, body, _ = read_before(operands, body, n, 1 + len(rows))
-        found = loop.all(scan(*operands, body=body, carries=n, xs=1 + len(rows), length=len(numbers), reverse=False))
-        return [*found[:at], _constant(numbers.stop, "int64"), *found[at:]]
+        result = loop.all(scan(*operands, body=body, carries=n, xs=1 + len(rows), length=len(numbers), reverse=False))
+        return [*result[:at], _constant(numbers.stop, "int64"), *result[at:]]
 
     def _one(self, state: Sequence[Any], outside: Sequence[Any]) -> list[Any]:
-        """What changes, after a turn that is known to be one."""
+        """The changed state after an iteration that is known to run."""
         yes = _constant(True, "bool")
-        found = self._turn(*state, yes, *outside) if self._is_quick else self._try(*state, yes, yes, *outside)
-        return found[: len(self.moved)]
+        result = self._iteration(*state, yes, *outside) if self._is_quick else self._try(*state, yes, yes, *outside)
+        return result[: len(self.moved)]
 
     @property
     def _is_quick(self) -> bool:
-        """Whether all that is asked is found by arithmetic of numbers."""
+        """Whether scalar arithmetic computes all conditions."""
         return all(map(_is_quick, [x for g in self._asking for x in g.nodes]))
 
     def behind(self, value: Any) -> Any:
-        """The question behind the loop, computed with no more of the state than it needs; `value` gives arrays."""
+        """The condition after the loop, computed with the necessary state only; `value` gives arrays."""
         wanted = {x for way in self.ways for x in (way.last, *(q.node for q in way.questions[1:]))}
         needed = set[int]()
         while True:
@@ -221,23 +222,25 @@ class Loop:
     def _goes_on(self, *args: Any) -> list[Any]:
         return [self._way(args)[0]]
 
-    def _turn(self, *args: Any) -> list[Any]:
+    def _iteration(self, *args: Any) -> list[Any]:
         avals = [x.aval for x in args]
-        turns = [self._closed(g, avals) for g in self._turns]
-        found = run_region(turns[0], args) if len(turns) == 1 else merged(turns, args, self._way(args)[1])
-        return [*found[:-1], _truth(found[-1])]
+        iterations = [self._closed(g, avals) for g in self._iterations]
+        result = (
+            run_region(iterations[0], args) if len(iterations) == 1 else merged(iterations, args, self._way(args)[1])
+        )
+        return [*result[:-1], _boolean(result[-1])]
 
     def _way(self, args: Sequence[Any]) -> tuple[Any, Any]:
-        """Whether a way is known, and its number."""
+        """Whether a path matches, and its number."""
         avals, question = [x.aval for x in args], args[len(self.moved)]
         values = {way: [question, *run_region(self._closed(g, avals), args)] for way, g in zip(self.ways, self._asking)}
         return self._chosen(self.ways, 0, values, self.ways)
 
     def _closed(self, graph: Graph, avals: Sequence[Any]) -> Graph:
-        """A graph of a way as one of what changes, the question, and what does not change."""
+        """The graph of a path as a function of the changed state, the loop condition, and loop-invariant values."""
         count = len(self.moved)
-        given = Graph((*graph.inputs, *self.outside), graph.nodes, graph.outputs)
-        return build(lambda *args: run_region(given, [*args[:count], *args[count + 1 :]]), avals)
+        inputs = Graph((*graph.inputs, *self.outside), graph.nodes, graph.outputs)
+        return build(lambda *args: run_region(inputs, [*args[:count], *args[count + 1 :]]), avals)
 
     # -- if it is not: the way is gone from question to question, and nothing has happened if it ends ------
     def _went_on(self, *args: Any) -> list[Any]:
@@ -253,19 +256,19 @@ class Loop:
         return self._from(self.ways, 0, env, args[: count + 1])
 
     def _from(self, ways: Sequence[Way], level: int, env: dict[Node, Any], before: Sequence[Any]) -> list[Any]:
-        """What is behind the turn, and whether there is a way: from the question at this level on, to which these ways
-        lead; `before` is what was there before the turn."""
+        """The state after the iteration, and whether a path matches: a decision tree from this level on, for paths with
+        equal earlier conditions; `before` is the state before the iteration."""
         if len(ways[0].questions) == level:
-            found = _computed(ways[0], [*(ways[0].after[k] for k in self.moved), ways[0].last], env)
-            return [*found[:-1], _truth(found[-1]), _constant(True, "bool")]
+            result = _computed(ways[0], [*(ways[0].after[k] for k in self.moved), ways[0].last], env)
+            return [*result[:-1], _boolean(result[-1]), _constant(True, "bool")]
         asked, agree, level = self._asked(ways, level, env)
         groups = _by_answer(ways, level)
         if len(groups) > 1 and all(self._knows_what_is_asked(way, level, env) for way in ways):
             return self._from_here(ways, level, env, before, agree)
         wanted = {x: env[x] for way in ways for x in self._needed(way, level + 1, env)}
         # The ways begin with the same values: a branch is given each of them once, and computes once what is the same.
-        given = {x.node: x for x in (*wanted.values(), *before)}
-        operands, numbers = list(given.values()), {x: k for k, x in enumerate(given)}
+        options = {x.node: x for x in (*wanted.values(), *before)}
+        operands, numbers = list(options.values()), {x: k for k, x in enumerate(options)}
         avals = [x.aval for x in operands]
 
         def along(those: Sequence[Way]) -> Graph:
@@ -289,8 +292,8 @@ class Loop:
         return list(cond(number, *operands, branches=tuple(branches)))
 
     def _asked(self, ways: Sequence[Way], level: int, env: dict[Node, Any]) -> tuple[Any, list[Any], int]:
-        """The first question from this level on at which the ways part, or behind which one is not found quickly;
-        whether those before it are answered as on the ways; and its level."""
+        """The first condition from this level on at which the paths branch, or after which one is expensive; whether
+        the earlier conditions have their recorded values; and its level."""
         agree: list[Any] = []
         while True:
             asked, *_ = [_computed(way, [way.questions[level].node], env)[0] for way in ways]
@@ -303,14 +306,14 @@ class Loop:
     def _from_here(
         self, ways: Sequence[Way], level: int, env: dict[Node, Any], before: Sequence[Any], agree: Sequence[Any]
     ) -> list[Any]:
-        """As `_from`, if the answers to all that is still asked are found quickly, and those before `agree`: what the
-        ways do alike is done once."""
+        """As `_from`, if all remaining conditions are cheap and the earlier ones `agree`: common code of the paths is
+        computed once."""
         asked = {way: [q.node for q in way.questions[level:]] for way in ways}
         answers = {way: [None] * level + _computed(way, nodes, env) for way, nodes in asked.items()}
         known, number = self._chosen(ways, level, answers, ways)
         wanted = {x: env[x] for way in ways for x in self._needed(way, len(way.questions), env)}
-        given = {x.node: x for x in (*wanted.values(), *before, number)}
-        operands, numbers = list(given.values()), {x: k for k, x in enumerate(given)}
+        options = {x.node: x for x in (*wanted.values(), *before, number)}
+        operands, numbers = list(options.values()), {x: k for k, x in enumerate(options)}
         avals = [x.aval for x in operands]
 
         def rest(way: Way) -> Graph:
@@ -321,8 +324,8 @@ class Loop:
             return build(run, avals)
 
         def along(*args: Any) -> list[Any]:
-            found = merged([rest(way) for way in ways], args, args[numbers[number.node]])
-            return [*found[:-1], _truth(found[-1]), _constant(True, "bool")]
+            result = merged([rest(way) for way in ways], args, args[numbers[number.node]])
+            return [*result[:-1], _boolean(result[-1]), _constant(True, "bool")]
 
         def back(*args: Any) -> list[Any]:
             return [*(args[numbers[x.node]] for x in before), _constant(False, "bool")]
@@ -335,17 +338,17 @@ class Loop:
         return list(cond(which, *operands, branches=(build(along, avals), build(back, avals))))
 
     def _knows_what_is_asked(self, way: Way, level: int, env: dict[Node, Any]) -> bool:
-        """Whether the answers to all questions from this level on are found by arithmetic of numbers."""
+        """Whether scalar arithmetic computes all conditions from this level on."""
         rest = _rest(way, [q.node for q in way.questions[level:]], env)
         return all(_is_quick(x) or (x.op is full and not x.aval.shape) for x in rest)
 
     def _asks_quickly(self, way: Way, level: int, env: dict[Node, Any]) -> bool:
-        """Whether there is another question at this level, and the answer is found by arithmetic of numbers."""
+        """Whether there is a condition at this level, and scalar arithmetic computes it."""
         more = level < len(way.questions)
         return more and all(map(_is_quick, _rest(way, [way.questions[level].node], env)))
 
     def _needed(self, way: Way, level: int, env: dict[Node, Any]) -> list[Node]:
-        """What is known of what the rest of a way is computed from."""
+        """The known values that the rest of a path depends on."""
         wanted = [*(q.node for q in way.questions[level:]), *(way.after[k] for k in self.moved), way.last]
         return [x for x in (*wanted, *(x for n in _rest(way, wanted, env) for x in n.operands)) if x in env]
 
@@ -353,8 +356,7 @@ class Loop:
     def _chosen(
         self, ways: Sequence[Way], level: int, values: dict[Way, list[Any]], among: Sequence[Way]
     ) -> tuple[Any, Any]:
-        """Whether one of these ways, with the same answers before this level, is the one to go, and its number among
-        others."""
+        """Whether one of these paths matches from this level on, and its number among `among` (decision tree)."""
         if len(ways[0].questions) == level:
             return _constant(True, "bool"), _constant(among.index(ways[0]), "int64")
         asked, known, number = values[ways[0]][level], None, None
@@ -369,39 +371,39 @@ class Loop:
         return known, number
 
 
-def _while(operands: Sequence[Any], goes_on: Any, turn: Any, carries: int) -> Sequence[Any]:
-    """The last carries. What a turn hands on as it is is given to all as it was."""
+def _while(operands: Sequence[Any], goes_on: Any, iteration: Any, carries: int) -> Sequence[Any]:
+    """The final carries; carries that an iteration passes on unchanged become loop-invariant operands."""
     avals = [aval_of(x) for x in operands]
-    body, test = build(turn, avals), build(goes_on, avals)
+    body, test = build(iteration, avals), build(goes_on, avals)
     moving = [k for k in range(carries) if body.outputs[k] is not body.inputs[k]]
     order = [*moving, *range(carries, len(operands)), *(k for k in range(carries) if k not in moving)]
     body = Graph(tuple([body.inputs[k] for k in order]), body.nodes, tuple([body.outputs[k] for k in moving]))
     test = Graph(tuple([test.inputs[k] for k in order]), test.nodes, test.outputs)
-    given, body, asked = read_before([operands[k] for k in order], body, len(moving), cond=test)
-    found = while_loop(*given, cond=asked, body=body, carries=len(moving), capacity=0)
-    return [found[moving.index(k)] if k in moving else operands[k] for k in range(carries)]
+    args, body, asked = read_before([operands[k] for k in order], body, len(moving), cond=test)
+    result = while_loop(*args, cond=asked, body=body, carries=len(moving), capacity=0)
+    return [result[moving.index(k)] if k in moving else operands[k] for k in range(carries)]
 
 
 def _computed(way: Way, wanted: Sequence[Node], env: dict[Node, Any]) -> list[Any]:
-    """The values of nodes of a way; `env` has those that are known, and gets those that are computed."""
+    """The values of nodes of a path; `env` has the known values, and gets the computed ones."""
     inside = recorder()
     for node in _rest(way, wanted, env):
-        given = tuple([x if is_literal(x) else env[x] for x in node.inputs])
+        args = tuple([x if is_literal(x) else env[x] for x in node.inputs])
         if node.picks is None:
-            env[node] = applied(node, given, dict(node.params), inside)
+            env[node] = applied(node, args, dict(node.params), inside)
         if node.several:
             env |= {x: env[node][x.picks] for x in way.nodes if x.picks is not None and x.operands[0] is node}
     return [env[x] for x in wanted]
 
 
 def _rest(way: Way, wanted: Sequence[Node], env: dict[Node, Any]) -> list[Node]:
-    """The nodes of a way that are needed for those wanted, and are not known."""
-    live, found = set(wanted), []
+    """The unknown nodes of a path that the wanted nodes depend on."""
+    live, result = set(wanted), []
     for node in reversed(way.nodes):
         if node in live and node not in env:
             live.update(node.operands)
-            found.append(node)
-    return found[::-1]
+            result.append(node)
+    return result[::-1]
 
 
 def _is_quick(node: Node) -> bool:
@@ -409,39 +411,39 @@ def _is_quick(node: Node) -> bool:
 
 
 def _may_raise(graph: Graph) -> bool:
-    """Whether something in the graph may have no answer but an exception."""
+    """Whether a node of the graph may raise."""
     return any(map(may_raise, graph.nodes))
 
 
 def may_raise(node: Node) -> bool:
-    """Whether a node may have no answer but an exception."""
+    """Whether a node may raise."""
     parts = _parts_of(node)
     return any(map(_may_raise, parts)) if parts else node.op.form.raises  # type: ignore[union-attr]
 
 
 def _parts_of(node: Node) -> tuple[Graph, ...]:
-    """The graphs that a node runs: its regions, or what it is made of."""
+    """The graphs that a node runs: its regions, or its decomposition."""
     form = node.op.form  # type: ignore[union-attr]
     if not isinstance(form, Compose):
         return node.regions
 
     def parts(*args: Any) -> list[Any]:
         rest = iter(args)
-        found = form.parts(*[x if is_literal(x) else next(rest) for x in node.inputs], **dict(node.params))
-        return list(found) if isinstance(found, tuple) else [found]
+        result = form.parts(*[x if is_literal(x) else next(rest) for x in node.inputs], **dict(node.params))
+        return list(result) if isinstance(result, tuple) else [result]
 
     return (build(parts, [x.aval for x in node.inputs if not is_literal(x)]),)
 
 
 def _by_answer(ways: Sequence[Way], level: int) -> dict[Any, list[Way]]:
-    found: dict[Any, list[Way]] = {}
+    table: dict[Any, list[Way]] = {}
     for way in ways:
-        found.setdefault(way.answers[level], []).append(way)
-    return found
+        table.setdefault(way.answers[level], []).append(way)
+    return table
 
 
 def _parts(ways: Sequence[Way], level: int) -> bool:
-    """Whether ways with the same answers before this level are one, or part at the same question."""
+    """Whether paths with equal earlier conditions are one path, or branch at the same condition."""
     ends = [way for way in ways if len(way.questions) == level]
     if ends:
         return len(ways) == 1
@@ -450,7 +452,7 @@ def _parts(ways: Sequence[Way], level: int) -> bool:
 
 
 def _knows_all(ways: Sequence[Way], level: int) -> bool:
-    """Whether there is a way for each answer from this level on."""
+    """Whether the paths cover all condition values from this level on."""
     if len(ways[0].questions) == level:
         return True
     groups = _by_answer(ways, level)
@@ -458,7 +460,7 @@ def _knows_all(ways: Sequence[Way], level: int) -> bool:
 
 
 def _read(graph: Graph) -> list[Node]:
-    """What the graph reads from outside."""
+    """The outside values that the graph reads."""
     inside = {*graph.inputs, *graph.nodes}
     return [x for x in (*(x for n in graph.nodes for x in n.operands), *graph.outputs) if x not in inside]
 
@@ -467,14 +469,14 @@ def _constant(x: Any, dtype: str) -> Any:
     return full(shape=(), value=x, dtype=dtype)
 
 
-def _truth(x: Any) -> Any:
-    """A question without axes."""
+def _boolean(x: Any) -> Any:
+    """A condition as a scalar."""
     return reshape(x, shape=()) if x.shape else x
 
 
 def _agrees(x: Any, answer: Any) -> Any:
-    """Whether a question has this answer."""
-    x = _truth(x)
+    """Whether a condition has this value."""
+    x = _boolean(x)
     if x.dtype.kind != "b":
         return equal(x, answer)
     return x if answer else logical_not(x)

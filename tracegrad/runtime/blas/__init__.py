@@ -1,1 +1,1 @@
-"""BLAS: the library, and which product runs by which routine."""
+"""Bind BLAS, and choose the GEMM routine of each matrix product."""

@@ -1,7 +1,7 @@
-"""Which matrix products are our own (`codegen.gemm`), as LLVM IR beside the gemm of `blas`: where they are faster.
+"""Choose between the generated GEMM (`codegen.libs.gemm`) and OpenBLAS, as LLVM IR of `library`'s gemm.
 
-That follows from the sizes, from which factors are transposed, and from the machine, so bits do not depend on the
-number of threads. Where alpha is zero, nobody may read the factors, which ours would.
+The choice depends on the sizes, on the transposed factors, and on the machine, so bits do not depend on the number of
+threads. If alpha is zero the factors must not be read, so OpenBLAS is used, because the generated GEMM reads them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ _END = """
 
 NONE = Template(_HEAD + "  %worth = and i1 false, %read" + _END)
 
-# By AVX2: those below 2**21 multiply-adds, of floats with a transposed B below a quarter of it; those whose A is low or
-# short; and, of floats, those that are cut into rows otherwise, if A is no larger than 2 MiB: 0.4 to 1.0 of OpenBLAS's
-# time on a Zen 3.
+# With AVX2: products below 2**21 multiply-adds, or a quarter of it for floats with a transposed B; products with few
+# rows or few terms; and, for floats, products that would be cut into rows, if A is no larger than 2 MiB.
 SMALL_OR_SLIM = Template(
     _HEAD
     + """
@@ -49,11 +48,11 @@ SMALL_OR_SLIM = Template(
     + _END
 )
 
-# By AVX-512 on a Zen 4: all that are neither so small that OpenBLAS takes kernels which do not pack nor cut into tiles
-# for these (`tiled.UNPACKED`): 0.4 to 1.0 of its time. For small products with only A transposed it has such kernels
-# where C has up to 1200 elements and there are 32 terms (sgemm_small_kernel_permit). Ours are slower where a transposed
-# A has short columns and B few; where few columns are multiplied by an A that is not transposed and too large for the
-# caches; and, of floats, where vectors would have one or two rows.
+# With AVX-512 on AMD CPUs: all products, except small ones, and tiles of their size (`parallel_gemm.UNPACKED`), for
+# which OpenBLAS has kernels without packing. If only A is transposed, it has them for at most 1200 elements of C and 32
+# terms (sgemm_small_kernel_permit). The generated GEMM is slower for a transposed A with short columns and a B with few
+# columns; for few columns times an A that is not transposed and exceeds the caches; and, for floats, if vectors would
+# have one or two rows.
 PACKED_OTHERWISE = Template(
     _HEAD
     + """
@@ -82,7 +81,7 @@ PACKED_OTHERWISE = Template(
     + _END
 )
 
-# What of these differs between floats and doubles.
+# The parameters that differ between floats and doubles.
 WORDS = {
     "sgemm": {"little": "524288", "low": "16", "thin": "64", "few": "16", "lowest": "2"},
     "dgemm": {"little": "2097152", "low": "32", "thin": "0", "few": "64", "lowest": "0"},

@@ -1,26 +1,24 @@
-"""The BLAS that generated code calls: a private copy of OpenBLAS, or else the one in SciPy.
+"""Bind the BLAS that generated code calls: a private copy of OpenBLAS, or else the BLAS of SciPy.
 
 `address(routine)` is the address of a routine with Fortran's ABI and 32-bit integers, for instance
 
     void dgemm(char *transa, char *transb, int32_t *m, int32_t *n, int32_t *k, double *alpha,
                double *a, int32_t *lda, double *b, int32_t *ldb, double *beta, double *c, int32_t *ldc);
 
-on matrices in column-major order (Dongarra et al., "A Set of Level 3 Basic Linear Algebra Subprograms", ACM
-TOMS 16(1), 1990). A row-major product C = A B is the column-major product of the same memory with A and B,
-and m and n, exchanged.
+on matrices in column-major order (Dongarra et al., "A Set of Level 3 Basic Linear Algebra Subprograms", ACM TOMS 16(1),
+1990). A row-major product C = A B is the column-major product of the same memory with A and B, and m and n, exchanged.
 
-The private copy comes from the package `scipy-openblas32`. It is loaded when first asked for, so that
-- NumPy and SciPy keep their own libraries, thread counts and kernels: no symbol of the copy is visible to
-  them, and none of theirs to it; a library that somebody else has loaded from the same file is not touched;
-- its kernels are those the features of the CPU allow. OpenBLAS knows CPUs by name, and gives those it does
-  not know kernels without AVX-512, which can be half as fast. OPENBLAS_CORETYPE is set while the copy loads, unless
-  the user has set it;
-- it runs in the calling thread alone. A large gemm is cut here, into tiles that depend on the problem only
-  and run in `threads.parallel_for` (`tiled`). So bits do not depend on the number of threads, as they do when OpenBLAS
-  cuts; and a busy machine costs speed in proportion, where OpenBLAS's own threads wait for each other.
+The private copy comes from the package `scipy-openblas32`. It is loaded at first use, because
+- NumPy and SciPy keep their own libraries, thread counts and kernels: no symbol of the copy is visible to them, nor one
+  of theirs to the copy. A library that was loaded from the same file before is not touched;
+- its kernels fit the features of the CPU. OpenBLAS selects kernels by the name of the CPU, and gives an unknown CPU
+  kernels without AVX-512, which are slower. OPENBLAS_CORETYPE is set while the copy loads, unless the user has set it;
+- it runs in the calling thread alone. A large gemm is split here, into tiles that depend on the problem only and run in
+  `pool.parallel_for` (`parallel_gemm`). Bits do not depend on the number of threads, as they do with OpenBLAS's own
+  threads. A busy machine slows the product only in proportion, because the threads do not wait for each other.
 
-Without that package, or where it cannot be loaded, the routines are those of `scipy.linalg.cython_blas` and
-`cython_lapack`, as SciPy runs them: with the kernels and the threads that its BLAS chose for itself.
+Without that package, or if it cannot be loaded, the routines come from `scipy.linalg.cython_blas` and
+`cython_lapack`, with the kernels and the threads that SciPy's BLAS chose.
 """
 
 from __future__ import annotations
@@ -43,12 +41,9 @@ from typing import SupportsIndex
 from tracegrad.codegen.libs.block_transpose import MIRROR, mirror_module
 from tracegrad.codegen.libs.gemm import GEMM, gemm_module
 from tracegrad.codegen.target.cpu import features, has_small_kernels, is_zen
-from tracegrad.runtime.blas import gemm_selection as owned
-from tracegrad.runtime.blas import pack_operand as copied
-from tracegrad.runtime.blas import parallel_gemm as tiled
-from tracegrad.runtime.blas import syrk as symmetric
-from tracegrad.runtime.compile import jit as native
-from tracegrad.runtime.threads import pool as threads
+from tracegrad.runtime.blas import gemm_selection, pack_operand, parallel_gemm, syrk
+from tracegrad.runtime.compile import jit
+from tracegrad.runtime.threads import pool
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["ROUTINES", "address", "get_num_threads", "info", "set_num_threads"]
@@ -63,13 +58,13 @@ _RAW, _PARALLEL_FOR, _LIMIT = "tg_blas_", "tg_blas_parallel_for", "tg_blas_limit
 
 @record(frozen=True, slots=True)
 class _Library:
-    """A provider: where its routines are, and what it says of itself."""
+    """A BLAS provider: the addresses of its routines, and its description."""
 
     provider: str
     config: str
     core: str
     addresses: Mapping[str, int]
-    cut: dict[str, int] | None = None  # a gemm that is cut for threads, once it was asked for; None if SciPy does that
+    cut: dict[str, int] | None = None  # multi-threaded gemms, made at first use; None if SciPy is used
 
 
 _lock = threading.Lock()
@@ -99,10 +94,10 @@ def address(routine: str) -> int:
 
 
 def set_num_threads(n: SupportsIndex) -> None:
-    """Set the number of threads that a gemm may use: it is that of all parallel regions (`threads`).
+    """Set the number of threads of a gemm, which is the number of threads of all parallel regions (`threads.pool`).
 
-    The routines of SciPy, where they are the ones used, keep to their own count.
-    Raises TypeError if `n` is not an integer, ValueError if it is not from 1 to 1024.
+    The routines of SciPy, if they are used, keep their own number. Raises TypeError if `n` is not an integer,
+    ValueError if it is not from 1 to 1024.
 
     >>> before = get_num_threads()
     >>> set_num_threads(1)
@@ -110,20 +105,20 @@ def set_num_threads(n: SupportsIndex) -> None:
     1
     >>> set_num_threads(before)
     """
-    threads.set_num_threads(n)
+    pool.set_num_threads(n)
 
 
 def get_num_threads() -> int:
-    """The number of threads that a gemm may use; see `threads.num_threads`.
+    """The number of threads that a gemm may use; see `pool.num_threads`.
 
     >>> get_num_threads() >= 1
     True
     """
-    return threads.num_threads()
+    return pool.num_threads()
 
 
 def info() -> dict[str, object]:
-    """What the library is: "provider" (a package), "config" and "core" (its own words), "threads".
+    """Describe the library: "provider" (a package), "config" and "core" (its own words), "threads".
 
     Loads the library.
 
@@ -149,7 +144,7 @@ def _loaded() -> _Library:
 
 
 def _private_openblas() -> _Library | None:
-    """The library of `scipy-openblas32`, or None where there is none that works."""
+    """The library of `scipy-openblas32`, or None if it cannot be used."""
     path = _openblas_path()
     if path is None:
         return None
@@ -170,7 +165,8 @@ def _private_openblas() -> _Library | None:
 
 
 def _openblas_path() -> Path | None:
-    """The library's file. The package is found, not imported: imported, it loads the library for all."""
+    """The path of the library. The package is found without an import, because its import would load the library
+    globally."""
     spec = importlib.util.find_spec(_PACKAGE)
     for folder in (spec and spec.submodule_search_locations) or ():
         for path in sorted(Path(folder, "lib").glob("*openblas*")):
@@ -180,7 +176,7 @@ def _openblas_path() -> Path | None:
 
 
 def _core_type() -> str | None:
-    """The kernels that OpenBLAS should use on this CPU, or None to leave it the choice."""
+    """The OpenBLAS kernels for this CPU, or None to let OpenBLAS choose."""
     import llvmlite.binding as llvm  # slow to import
 
     if llvm.get_process_triple().split("-", 1)[0] != "x86_64":
@@ -195,7 +191,7 @@ def _core_type() -> str | None:
 
 @contextmanager
 def _environment(settings: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables for the time of a `with` statement."""
+    """Set environment variables inside a `with` statement."""
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     try:
@@ -209,14 +205,14 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def _load_privately(path: Path) -> ctypes.CDLL:
-    """A copy of the library that is ours alone.
+    """Load a private copy of the library.
 
-    The system loads a file once. Whoever loaded this one before chose its kernels and has threads in it; then
-    a copy of the file makes a library of its own.
+    The system loads a file once. If another package has loaded it before, its kernels and threads are already chosen;
+    then a copy of the file gives a separate library.
     """
     if sys.platform == "win32":
         return ctypes.CDLL(str(path))
-    # Deep binding: it must not take another library of the same names, loaded for all to see, for itself.
+    # Deep binding: its symbols must not resolve to a globally loaded library of the same names.
     mode = os.RTLD_LOCAL | os.RTLD_NOW | getattr(os, "RTLD_DEEPBIND", 0)
     try:
         ctypes.CDLL(str(path), mode=mode | os.RTLD_NOLOAD)
@@ -238,36 +234,42 @@ def _text(library: ctypes.CDLL, question: str) -> str:
 
 
 def _tiled(name: str, library: _Library) -> int:
-    """gemm on many threads, from gemm, syrk and copies on one, and from products of our own where they are as fast."""
+    """The multi-threaded gemm, built from single-threaded gemm, syrk and copies, and from the generated GEMM where it
+    is as fast."""
     for routine in ("gemm", "syrk", "omatcopy"):
-        native.define_symbol(f"{_RAW}{name[0]}{routine}", library.addresses[name[0] + routine])
-    native.define_symbol(_PARALLEL_FOR, threads.parallel_for_address())
-    native.define_symbol(_LIMIT, threads.limit_address())
+        jit.define_symbol(f"{_RAW}{name[0]}{routine}", library.addresses[name[0] + routine])
+    jit.define_symbol(_PARALLEL_FOR, pool.parallel_for_address())
+    jit.define_symbol(_LIMIT, pool.limit_address())
     words = _words(name, _tiling(library.core)) | _own(name, library.core) | {"mirror": _mirror(name)}
-    source = tiled.WORDS.substitute(words) + _tiled_source(name, words, _owned(library.core))
-    return native.compile_forever(source, name)[0]
+    source = parallel_gemm.WORDS.substitute(words) + _tiled_source(name, words, _owned(library.core))
+    return jit.compile_forever(source, name)[0]
 
 
 def _owned(core: str) -> Template:
-    """Which products are our own: by AVX2 without longer vectors, and by AVX-512 on CPUs on which that was measured."""
+    """The selection of products for the generated GEMM: for AVX2 without longer vectors, and for the AVX-512 CPUs on
+    which it is known to be faster."""
     if {"avx2", "fma"} <= features() and "avx512f" not in features():
-        return owned.SMALL_OR_SLIM
-    return owned.PACKED_OTHERWISE if has_small_kernels() and core in tiled.UNPACKED else owned.NONE
+        return gemm_selection.SMALL_OR_SLIM
+    return (
+        gemm_selection.PACKED_OTHERWISE
+        if has_small_kernels() and core in parallel_gemm.UNPACKED
+        else gemm_selection.NONE
+    )
 
 
 def _own(name: str, core: str) -> dict[str, str]:
-    """Where products of our own are, if any."""
-    if _owned(core) is owned.NONE:
+    """The symbol of the generated GEMM, if it is used."""
+    if _owned(core) is gemm_selection.NONE:
         return {"own": "null", "declare_own": ""}
     symbol = _of_type(GEMM, name)
-    native.define_symbol(symbol, native.load_ir(lambda: gemm_module(symbol), symbol, "written").address(symbol))
+    jit.define_symbol(symbol, jit.load_ir(lambda: gemm_module(symbol), symbol, "written").address(symbol))
     return {"own": f"@{symbol}", "declare_own": f"declare void @{symbol}({', '.join(['ptr'] * 13)})"}
 
 
 def _mirror(name: str) -> str:
-    """What copies one triangle of a matrix to the other (`codegen.squares`)."""
+    """The function that copies one triangle of a matrix to the other (`tracegrad.codegen.libs.block_transpose`)."""
     symbol = _of_type(MIRROR, name)
-    native.define_symbol(symbol, native.load_ir(lambda: mirror_module(symbol), symbol, "glue", 3).address(symbol))
+    jit.define_symbol(symbol, jit.load_ir(lambda: mirror_module(symbol), symbol, "glue", 3).address(symbol))
     return f"@{symbol}"
 
 
@@ -276,37 +278,37 @@ def _of_type(prefix: str, name: str) -> str:
 
 
 def _tiling(core: str) -> dict[str, str]:
-    """What the tiles of all products have in common on this machine, by kernels for `core`."""
+    """The tiling parameters of this machine, for the OpenBLAS kernels `core`."""
     without_end = 1 << 62
     return {
-        "unpacked": str(tiled.UNPACKED.get(core, without_end)),
-        "at_once": str(tiled.UNPACKED.get(core, -1)),
-        "largest": str(without_end if is_zen() else tiled.LARGEST_UNPACKED),
-        "small_a": str(tiled.SMALL_A),
+        "unpacked": str(parallel_gemm.UNPACKED.get(core, without_end)),
+        "at_once": str(parallel_gemm.UNPACKED.get(core, -1)),
+        "largest": str(without_end if is_zen() else parallel_gemm.LARGEST_UNPACKED),
+        "small_a": str(parallel_gemm.SMALL_A),
         "tiles": str(min(4, 1 << ((os.cpu_count() or 4) - 1).bit_length())),
-        "joins": "true" if core in tiled.JOINED else "false",
+        "joins": "true" if core in parallel_gemm.JOINED else "false",
         "parallel_for": f"@{_PARALLEL_FOR}",
         "limit": f"@{_LIMIT}",
     }
 
 
 def _tiled_source(name: str, words: dict[str, str], owns: Template) -> str:
-    whole = tiled.TILED.substitute(words, **_kept(f"%call_{name}", tiled.FIELDS))
-    by_own = owns is owned.PACKED_OTHERWISE
+    whole = parallel_gemm.TILED.substitute(words, **_kept(f"%call_{name}", parallel_gemm.FIELDS))
+    by_own = owns is gemm_selection.PACKED_OTHERWISE
     chosen = {"by_own": "true", "routine": words["own"]} if by_own else {"by_own": "false", "routine": words["raw"]}
-    half = symmetric.SYMMETRIC.substitute(words, **chosen, **_kept(f"%symmetric_{name}", symmetric.FIELDS))
-    copies = copied.COPIED.substitute(words, **_kept(f"%copied_{name}", copied.FIELDS))
+    half = syrk.SYMMETRIC.substitute(words, **chosen, **_kept(f"%symmetric_{name}", syrk.FIELDS))
+    copies = pack_operand.COPIED.substitute(words, **_kept(f"%copied_{name}", pack_operand.FIELDS))
     return owns.substitute(words) + whole + half + copies
 
 
 def _words(name: str, tiling: dict[str, str]) -> dict[str, str]:
-    """What the source of a gemm has in the places of its words."""
+    """The template parameters of a gemm."""
     single = name.startswith("s")
     joins = tiling["joins"] == "true"
     joins_columns = single and joins
     return (
         tiling
-        | owned.WORDS[name]
+        | gemm_selection.WORDS[name]
         | {
             "name": name,
             "type": "float" if single else "double",
@@ -320,13 +322,13 @@ def _words(name: str, tiling: dict[str, str]) -> dict[str, str]:
             "copy": f"@{_RAW}{name[0]}omatcopy",
             "bytes": "4" if single else "8",
             "line": "16" if single else "8",
-            "part": str(copied.PART),
+            "part": str(pack_operand.PART),
         }
     )
 
 
 def _kept(struct: str, fields: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    """How a call writes what its tiles need to know, and how they read it."""
+    """The code by which a call stores the parameters of its tiles, and by which the tiles load them."""
     place = f"getelementptr {struct}, ptr %call, i32 0, i32"
     store, load = [], []
     for index, (field, kind) in enumerate(fields):
@@ -350,7 +352,7 @@ def _scipy_blas() -> _Library:
 
 
 def _capsule_address(capsule: object) -> int:
-    """The function in a capsule of Cython's, whose name is the function's type."""
+    """The function pointer in a Cython capsule, whose name is the type of the function."""
     get_name = ctypes.pythonapi.PyCapsule_GetName
     get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
     get_pointer = ctypes.pythonapi.PyCapsule_GetPointer

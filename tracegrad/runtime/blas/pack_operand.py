@@ -1,9 +1,7 @@
-"""A copy of the first factor of a matrix product, made before it is multiplied, as LLVM IR beside the gemm of `blas`.
+"""Pack the first factor of a matrix product before OpenBLAS reads it, as LLVM IR of `library`'s gemm.
 
-OpenBLAS's kernels that do not pack (`tiled`) read a transposed A slowly, and one whose columns begin anywhere in a line
-or share places in the cache. Where they are used, a copy costs less than they gain: on Sapphire Rapids a product of 160
-floats cubed takes 1.05 of the time in which OpenBLAS packs it, and without the copy 1.15; of 128 by 2048 by 128 doubles
-0.72 instead of 0.95.
+OpenBLAS's kernels without packing (`parallel_gemm`) are slow if A is transposed, or if its columns are not aligned to
+cache lines or share cache sets. With these kernels the copy costs less than it gains.
 """
 
 from __future__ import annotations
@@ -12,10 +10,10 @@ from string import Template
 
 __all__ = ["COPIED", "FIELDS", "PART"]
 
-PART = 64  # columns of what is copied that are copied at once
+PART = 64  # columns packed at once
 
-# Columns of the copy begin lines, and lie an odd number of these apart: at even ones they would share places in the
-# cache. The copy is made on several threads if the product is.
+# Columns of the copy are aligned to cache lines, with a stride of an odd number of lines, because an even number would
+# share cache sets. The copy uses several threads if the product does.
 COPIED = Template("""
 declare void $copy(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr)
 
@@ -103,5 +101,5 @@ done:
 }
 """)
 
-# What a part needs to know of its call: %copied_$name.
+# The parameters of a part: %copied_$name.
 FIELDS = tuple((field, "ptr") for field in ("transa", "m", "k", "a", "lda", "copy", "distance"))

@@ -1,7 +1,7 @@
-"""A matrix product cut into tiles for threads, as LLVM IR beside the gemm of `blas`.
+"""Partition a GEMM into tiles for threads, as LLVM IR of `library`'s gemm.
 
-The tiles depend only on the sizes, on which factor is transposed, on how far apart columns lie, and on the machine, so
-bits do not depend on the number of threads. One thread leaves them out where that has the same bits.
+The tiles depend only on the sizes, on the transposed factor, on the column strides, and on the machine, so bits do not
+depend on the number of threads. One thread skips the tiles where the whole product has the same bits.
 """
 
 from __future__ import annotations
@@ -10,30 +10,28 @@ from string import Template
 
 __all__ = ["FIELDS", "JOINED", "LARGEST_UNPACKED", "SMALL_A", "TILED", "UNPACKED", "WORDS"]
 
-# `threads.parallel_for` over the tiles of C. Products below 2**21 multiply-adds, or 2**20 of doubles by AVX2 and on a
-# Zen, whose matrices have fewer than 2**18 elements (some 50 us), run in the calling thread: to wake another takes as
-# long as it would save.
-# Each tile packs its operands anew: one that is narrower by half costs as much again, 2 % at 128 columns of doubles.
-# And one that ends before the columns do writes C in shreds: a quarter of the time of 2000 by 16 by 2000. So C is cut
-# into whole columns, up to 512 of them, down to 512 bytes, or 32 floats where one thread need not cut, until there are
-# four tiles, or as many as the machine has CPUs: four cost 10 to 20 % on one thread at 256 to 512 cubed, two 5. Then
-# into rows, down to 64, or 1024 where that costs nothing. Tiles of our own, which pack little, have down to 32 of both.
-# A tile has at most 2**30 multiply-adds, for balance, and at least 2**18, for when m, n or k is tiny; 2**20 if A is
-# transposed, as which OpenBLAS's kernels for small matrices read it slowly.
+# `pool.parallel_for` over the tiles of C. Products below 2**21 multiply-adds (2**20 for doubles with AVX2 and on AMD)
+# with matrices of fewer than 2**18 elements run in the calling thread, because waking another thread costs as much as
+# it would save.
+# Each tile packs its operands again, so narrow tiles cost more. A tile with partial columns writes C in short pieces.
+# C is therefore cut into whole columns, up to 512 of them, down to 512 bytes (32 floats if one thread need not cut),
+# until there are four tiles, or as many as the machine has CPUs. It is then cut into rows, down to 64, or 1024 if that
+# costs nothing. Tiles of the generated GEMM, which packs little, have down to 32 rows and columns. A tile has at most
+# 2**30 multiply-adds, for balance, and at least 2**18, in case m, n or k is tiny; 2**20 if A is transposed, because
+# OpenBLAS's kernels for small matrices read it slowly.
 #
-# These kernels do not pack. Up to `UNPACKED` multiply-adds they are faster by 5 to 15 %, if A is small, a transposed B
-# does not reach too far, and the columns of C are not far apart. Then a product is cut into tiles of that size, of up
-# to 96 rows and some dozens of columns: four more than a dozen cost 10 %. They read A over and over, so `copied` lays
-# an A of more than 64 KiB, which does not stay in the first cache, and one of more than 32 KiB whose columns would
-# share places there, 512 bytes apart, where it is read fast, and turns a transposed one. On CPUs of Intel's they gain
-# 10 to 40 % as long as A has up to `SMALL_A` elements, and lose as much where it has more or k is below 16, unless the
-# product is small.
-# Small products that need no tiles are called at once, before anything else is asked: a fifth of the time of 6 by 6.
+# The kernels for small matrices do not pack. Up to `UNPACKED` multiply-adds they are faster, if A is small, the span of
+# a transposed B and the stride of C are limited. A product is then cut into tiles of that size, of up to 96 rows and
+# some dozens of columns. They read A repeatedly, so `pack_operand` packs an A of more than 64 KiB, which exceeds the
+# first-level cache, and one of more than 32 KiB whose column stride, a multiple of 512 bytes, shares cache sets; it
+# also transposes a transposed A. On Intel CPUs they are faster only if A has up to `SMALL_A` elements and k is at least
+# 16, or the product is small.
+# Small products that need no tiles are called directly, before any other test.
 UNPACKED = dict.fromkeys(("SkylakeX", "Cooperlake", "SapphireRapids"), 1_000_000)  # dgemm_small_kernel_permit
-LARGEST_UNPACKED = 2**22  # multiply-adds in all, whatever A is, on CPUs that are no Zen
+LARGEST_UNPACKED = 2**22  # multiply-adds of the whole product, for any A, on CPUs other than AMD's
 SMALL_A = 2**16
-# For these kernels an uncut product has the bits of its tiles, so that one thread need not cut it, which saves up to a
-# tenth: of doubles always, of floats if tiles are as tall as C and multiples of 12 columns wide.
+# OpenBLAS kernels for which an uncut product has the bits of its tiles, so that one thread need not cut it: for doubles
+# always, for floats if tiles have all rows of C and a multiple of 12 columns.
 JOINED = ("Haswell", "Zen")
 TILED = Template("""
 $declare_own
@@ -332,7 +330,7 @@ done:
 }
 """)
 
-# What a tile needs to know of its call: %call_$name.
+# The parameters of a tile: %call_$name.
 FIELDS = (
     *((field, "ptr") for field in ("transa", "transb", "m", "n", "k", "alpha")),
     *((field, "ptr") for field in ("a", "lda", "b", "ldb", "beta", "c", "ldc")),

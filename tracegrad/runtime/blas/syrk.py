@@ -1,9 +1,9 @@
-"""A matrix times its own transpose, as LLVM IR beside the gemm of `blas`: half of it is computed, the rest copied.
+"""Compute the product of a matrix with its own transpose (SYRK), as LLVM IR of `library`'s gemm.
 
-Who calls gemm need not know: that both factors are one matrix, one of them transposed, is seen from their addresses.
-The lower triangle (of the column-major result) is cut into tiles that depend on the sizes only: those on the diagonal
-are a syrk, the others a gemm, and each is copied to the other side as soon as it is there. Where products that OpenBLAS
-packs are our own (`owned`), which begin at once, tiles are small, and those on the diagonal are whole.
+Half of the result is computed and the rest copied. The caller uses gemm as always: equal addresses of the factors, with
+one of them transposed, select this code. The lower triangle of the column-major result is split into tiles that depend
+on the sizes only. Diagonal tiles are a syrk, the others a gemm, and each tile is mirrored as soon as it is computed. If
+the generated GEMM replaces OpenBLAS's packed products (`gemm_selection`), tiles are small and diagonal tiles whole.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from string import Template
 
 __all__ = ["FIELDS", "SYMMETRIC"]
 
-# Below 17 rows, 32 terms or 2**15 multiply-adds, a copy costs as much as what is not computed. Tiles have edges of up
-# to 256, and are at least three for threads, from 64 rows and 2**21 multiply-adds of the whole product on. Tiles of our
-# own have edges of up to 32, or 64 of more than 256 rows, and take 0.55 to 1.0 of the time on a Zen 4: with 4 of them
-# along an edge, 10 of 16 are computed.
+# Below 17 rows, 32 terms or 2**15 multiply-adds, the copy costs as much as it saves. Tiles have edges of up to 256, and
+# there are at least three for threads, from 64 rows and 2**21 multiply-adds of the whole product on. Tiles of the
+# generated GEMM have edges of up to 32, or 64 from 257 rows on: with 4 of them along an edge, 10 of 16 are computed.
 SYMMETRIC = Template("""
 declare void $syrk(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr)
 declare void $mirror(ptr, ptr, i64, i64, i64)
@@ -140,7 +139,7 @@ mirror:
 }
 """)
 
-# What a tile needs to know of its call: %symmetric_$name.
+# The parameters of a tile: %symmetric_$name.
 FIELDS = (
     *((field, "ptr") for field in ("transa", "transb", "m", "k", "alpha", "a", "lda", "beta", "c", "ldc")),
     ("edge", "i64"),

@@ -1,1 +1,1 @@
-"""Compilation: pass pipelines, LLVM's JIT, fingerprints, and the disk cache."""
+"""Compile LLVM IR: pass pipelines, JIT linking, fingerprints, and the disk cache."""

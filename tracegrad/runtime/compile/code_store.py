@@ -1,10 +1,11 @@
-"""Machine code by what it is made of: pieces in memory, on disk, or compiled now.
+"""Find the machine code of a compilation unit by its text: in memory, on disk, or compiled now.
 
-A piece is found by its text, so programs share it: a derivative with its function, a layer with the others, a process
-with the one before. It is kept as long as a program that runs it. Several threads that need one piece compile it once.
+A unit is found by its text, so programs share it: a derivative with its function, a layer with equal layers, a process
+with the one before. It lives as long as a program that runs it. Threads that need one unit at the same time compile it
+once.
 
-Kernels that are new to a program are one module for LLVM, because to begin takes it as long as a short kernel. So an
-object file has several pieces, and is found by each of them; what else it has comes with it.
+The new kernels of one program are one LLVM module, because a module has a large fixed cost. An object file therefore
+contains several units, and is found by each of them. Loading one unit loads the others of its file.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tracegrad.codegen.program.encode import C_LIBRARY
 from tracegrad.codegen.program.interpreter import BAND, STEP, TOGETHER, WALK, walker_module
 from tracegrad.codegen.program.region_function import module_of_pieces
 from tracegrad.codegen.vecmath import rare_module
-from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.compile import jit
 from tracegrad.runtime.compile.disk_cache import default_cache
 from tracegrad.runtime.compile.progress import advance
 from tracegrad.trace.builder.gc_pause import impatient
@@ -40,37 +41,37 @@ _RARE = "tg.rare_"
 
 
 class Loaded:
-    """A piece in memory: the address of its function, as long as this object lives."""
+    """A compilation unit in memory: the address of its function, valid as long as this object lives."""
 
     __slots__ = ("_code", "address")
 
-    def __init__(self, code: native.NativeCode, address: int):
+    def __init__(self, code: jit.NativeCode, address: int):
         self._code, self.address = code, address
 
     def kernel(self, symbol: str) -> int:
-        """The address of the kernel that it defines for others."""
+        """The address of the kernel that the unit defines for others."""
         return self._code.address(symbol)
 
 
 @record(frozen=True)
 class Origin:
-    """Where a piece was found: in "memory", on "disk", or nowhere ("compiled"); and the seconds that it took."""
+    """The origin of a unit: "memory", "disk", or "compiled"; and the seconds that it took."""
 
     source: str
     seconds: float
 
 
-_loaded: WeakValueDictionary[str, native.NativeCode] = WeakValueDictionary()
+_loaded: WeakValueDictionary[str, jit.NativeCode] = WeakValueDictionary()
 _compiled = 0
 
 Found = dict[Piece, tuple[Loaded, Origin]]
 
-_MOST_TOGETHER = 16  # kernels of a module
+_MOST_TOGETHER = 16  # maximum kernels of a module
 
 
 @record(frozen=True)
 class _Object:
-    """An object file: the keys of its pieces, with the seconds that each took, and the rare functions that it calls."""
+    """An object file: the keys of its units, with the seconds that each took, and the cold functions that it calls."""
 
     data: bytes
     source: str
@@ -79,45 +80,45 @@ class _Object:
 
 
 def machine_code_count() -> int:
-    """How many pieces of machine code this process has compiled (not loaded from the disk cache)."""
+    """The number of compilation units that this process has compiled (not loaded from the disk cache)."""
     return _compiled
 
 
 def machine_code(pieces: Iterable[Piece]) -> Found:
-    """The machine code of pieces, and where it came from. What a piece needs is among them."""
+    """The machine code of compilation units, and its origin. The list includes the dependencies of each unit."""
     keys = {piece: _key(piece) for piece in pieces}
-    found = _in_memory(keys)
-    if len(found) < len(keys):
-        with native.LOCK:
-            found |= _in_memory(_without(keys, found))  # what another thread has loaded meanwhile
-            found |= _load({piece: key for piece, key in _without(keys, found).items() if not piece.needs})
-            rest = _without(keys, found)
-            needed = {x: found[x][0] for piece in rest for x in piece.needs}
+    result = _in_memory(keys)
+    if len(result) < len(keys):
+        with jit.LOCK:
+            result |= _in_memory(_without(keys, result))  # units that another thread has loaded meanwhile
+            result |= _load({piece: key for piece, key in _without(keys, result).items() if not piece.needs})
+            rest = _without(keys, result)
+            needed = {x: result[x][0] for piece in rest for x in piece.needs}
             for piece, code in needed.items():
-                native.define_symbol(piece.kernel, code.kernel(piece.kernel))
-            found |= _load(rest, tuple(needed.values()))
-    return found
+                jit.define_symbol(piece.kernel, code.kernel(piece.kernel))
+            result |= _load(rest, tuple(needed.values()))
+    return result
 
 
 def missing(pieces: Iterable[Piece]) -> dict[str, Piece]:
-    """Those of these pieces that are neither in memory nor on disk, by their keys."""
+    """The units that are neither in memory nor on disk, by key."""
     keys = {piece: _key(piece) for piece in pieces}
     return {key: piece for piece, key in _without(keys, _in_memory(keys)).items() if not default_cache().has(key)}
 
 
 def unknown(functions: Iterable[str]) -> list[str]:
-    """Those of these functions that programs share, and of the entry point, that are neither in memory nor on disk."""
+    """The shared functions, and the entry point, that are neither in memory nor on disk."""
     names = {_module_with(name)[1] for name in functions}
-    return [name for name in (*names, "tracegrad_entry") if not native.is_known(name)]
+    return [name for name in (*names, "tracegrad_entry") if not jit.is_known(name)]
 
 
 def still_missing(keys: Iterable[str]) -> list[str]:
-    """Those of these keys of pieces that are neither in memory nor on disk."""
+    """The keys whose units are neither in memory nor on disk."""
     return [key for key in keys if key not in _loaded and not default_cache().has(key)]
 
 
 def _key(piece: Piece) -> str:
-    return hashlib.sha256(f"{native.cpu_key()} {piece.optimize}\n{piece.text}".encode()).hexdigest()
+    return hashlib.sha256(f"{jit.cpu_key()} {piece.optimize}\n{piece.text}".encode()).hexdigest()
 
 
 def _symbol(key: str) -> str:
@@ -135,18 +136,17 @@ def _in_memory(keys: dict[Piece, str]) -> Found:
     }
 
 
-def _piece(code: native.NativeCode, key: str) -> Loaded:
+def _piece(code: jit.NativeCode, key: str) -> Loaded:
     return Loaded(code, code.address(_symbol(key)))
 
 
 def _load(keys: dict[Piece, str], needs: tuple[Loaded, ...] = ()) -> Found:
-    """Load pieces that need no others than these, together: what takes time is to begin, and to make memory
-    executable."""
+    """Load units without other dependencies together, because an engine and executable memory have fixed costs."""
     new: Found = {}
     for objects in _apart(_objects(keys)):
         for name in {name for each in objects for name in each.rare}:
-            native.define_symbol(name, shared_function(name))
-        code = native.load_objects([each.data for each in objects])
+            jit.define_symbol(name, shared_function(name))
+        code = jit.load_objects([each.data for each in objects])
         code.keeps = needs
         for each in objects:
             _loaded.update(dict.fromkeys(each.seconds, code))
@@ -156,7 +156,7 @@ def _load(keys: dict[Piece, str], needs: tuple[Loaded, ...] = ()) -> Found:
 
 
 def _apart(objects: Iterable[_Object]) -> Iterator[list[_Object]]:
-    """These objects in groups in which no piece is twice."""
+    """Group objects so that no group contains a unit twice."""
     groups: list[list[_Object]] = []
     for each in objects:
         fitting = (group for group in groups if not any(each.seconds.keys() & other.seconds.keys() for other in group))
@@ -169,13 +169,13 @@ def _apart(objects: Iterable[_Object]) -> Iterator[list[_Object]]:
 
 
 def _objects(keys: dict[Piece, str]) -> Iterator[_Object]:
-    """The object files of pieces, from disk or compiled."""
+    """The object files of units, from disk or compiled."""
     advance(more=len(keys))
     known = set[str]()
     for key in keys.values():
-        if key not in known and (found := _on_disk(key)) is not None:
-            known.update(found.seconds)
-            yield found
+        if key not in known and (result := _on_disk(key)) is not None:
+            known.update(result.seconds)
+            yield result
     advance(done=len(known.intersection(keys.values())))
     new = {piece: key for piece, key in keys.items() if key not in known}
     for group in _together(new):
@@ -183,7 +183,7 @@ def _objects(keys: dict[Piece, str]) -> Iterator[_Object]:
 
 
 def _together(pieces: Iterable[Piece]) -> Iterator[Sequence[Piece]]:
-    """These pieces in groups that are compiled as one module each."""
+    """Group units that are compiled as one module."""
     kernels: dict[tuple[str, int], list[Piece]] = {}
     for piece in pieces:
         if piece.kernel:
@@ -197,16 +197,16 @@ def _together(pieces: Iterable[Piece]) -> Iterator[Sequence[Piece]]:
 
 def _on_disk(key: str) -> _Object | None:
     start = time.perf_counter()
-    found = default_cache().get(key)
-    if found is None:
+    result = default_cache().get(key)
+    if result is None:
         return None
-    header, data = found
+    header, data = result
     share = (time.perf_counter() - start) / len(header["pieces"])
     return _Object(data, "disk", dict.fromkeys(header["pieces"], share), header["rare"])
 
 
 def _compile(pieces: Sequence[Piece], keys: Sequence[str]) -> _Object:
-    """The object file of new pieces; LLVM's time is theirs in proportion to their texts."""
+    """Compile new units to an object file; the compile time is divided in proportion to their texts."""
     global _compiled
     start = time.perf_counter()
     with impatient():
@@ -214,7 +214,7 @@ def _compile(pieces: Sequence[Piece], keys: Sequence[str]) -> _Object:
         for piece, key in zip(pieces, keys, strict=True):
             piece.define(module, _symbol(key))
         rare = [name for name in module.globals if name.startswith(_RARE) and module.globals[name].is_declaration]
-        data = native.compile_ir(str(module), module.name, pieces[0].kind, pieces[0].optimize)
+        data = jit.compile_ir(str(module), module.name, pieces[0].kind, pieces[0].optimize)
     default_cache().put(keys[0], {"kind": "piece", "pieces": [*keys], "rare": rare}, data, *keys[1:])
     _compiled += len(pieces)
     advance(done=len(pieces))
@@ -223,16 +223,16 @@ def _compile(pieces: Sequence[Piece], keys: Sequence[str]) -> _Object:
 
 
 def shared_function(name: str) -> int:
-    """The address of a function that programs share: one of `tracegrad.codegen.instr.support`, `walker`, `lapack`,
-    `ordering` or `gemm`, or of the C library."""
+    """The address of a function that programs share: one of `tracegrad.codegen.instr.support`, of the interpreter, of
+    `tracegrad.codegen.libs`, or of the C library."""
     if name in C_LIBRARY:
         return ctypes.cast(getattr(_c_library(), name), ctypes.c_void_p).value or 0
     make, module, kind, optimize = _module_with(name)
-    return native.load_ir(make, module, kind, optimize).address(name)
+    return jit.load_ir(make, module, kind, optimize).address(name)
 
 
 def _module_with(name: str) -> tuple[Callable[[], str], str, str, int]:
-    """What writes the module that defines a function, the module's name, and how it is compiled."""
+    """The emitter of the module that defines a function, the module's name, and its pipeline."""
     if name in TOGETHER:
         return lambda: walker_module(*TOGETHER), WALK, "cold", 1
     if name.startswith(_RARE):

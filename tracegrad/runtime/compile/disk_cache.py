@@ -1,18 +1,17 @@
-"""The disk cache: machine code that outlives the process.
+"""Cache machine code on disk across processes.
 
-One file per key, or for several keys that were stored together: it has a name for each. A file checks itself:
+There is one file per key, or one file with a name for each key of a group stored together. A file checks itself:
 
     one line of JSON     {"format": 2, "header": {...}, "keys": ["...", ...], "size": bytes of payload}
     payload              object code
     32 bytes             SHA-256 of everything before
 
-A file is written under a temporary name in the same folder and renamed, so that a reader sees all of it or
-nothing; two writers of one key write what is as good, and the last one wins. Nothing is ever unpickled.
+A file is written under a temporary name in the same folder and renamed, so a reader sees all of it or nothing. Two
+writers of one key write equivalent data, and the last one wins. Nothing is ever unpickled.
 
-What is read here is run as machine code, so it is trusted only if it is the user's own: a folder or file of
-another owner, or one that group or others may write to, counts as absent. So does a damaged file. The cache
-never makes a program fail: where it cannot read or write, tracegrad compiles again, and says so once per kind
-of problem by a `CacheWarning`.
+The data is run as machine code, so only the user's own files are trusted. A folder or file of another owner, or
+writable by group or others, counts as absent, and so does a damaged file. The cache never makes a program fail: if it
+cannot read or write, tracegrad compiles again, and reports each kind of problem once by a `CacheWarning`.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ __all__ = ["DiskCache", "Entry", "default_cache"]
 
 _FORMAT = 2
 _SUFFIX, _TEMPORARY = ".tgc", ".tmp"
-_OWN = re.compile(r"\.tgc(\.\d+\.\d+\.tmp)?$")  # other programs have files that end in .tmp, too
+_OWN = re.compile(r"\.tgc(\.\d+\.\d+\.tmp)?$")  # the suffix .tmp alone may belong to other programs
 _DIGEST = hashlib.sha256().digest_size
 _MAX_BYTES = 512 * 2**20
-_SWEEPS = 64  # while `max_bytes` are written
+_SWEEPS = 64  # expected sweeps per `max_bytes` written
 _DAY = 86400.0
 _HINT = "Set TRACEGRAD_CACHE_DIR to a folder of your own, or TRACEGRAD_CACHE=0 to do without."
 
@@ -50,7 +49,7 @@ _serial = itertools.count()
 
 
 class _DamagedError(Exception):
-    """A file that is not what was once written."""
+    """A file differs from its checksum."""
 
 
 def _warn_once(kind: str, message: str) -> None:
@@ -62,7 +61,7 @@ def _warn_once(kind: str, message: str) -> None:
 
 
 def _is_private(status: os.stat_result) -> bool:
-    """Owned by this user, and writable by nobody else; systems without owners pass."""
+    """Whether this user owns the file and nobody else may write to it; True on systems without owners."""
     if not hasattr(os, "geteuid"):
         return True
     return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
@@ -75,7 +74,7 @@ def _encode(keys: Sequence[str], header: dict[str, Any], payload: bytes) -> byte
 
 
 def _decode(data: bytes, key: str) -> tuple[dict[str, Any], bytes] | None:
-    """Header and payload; None if it is of another format or key; `_DamagedError` if it does not check."""
+    """Decode header and payload; None for another format or key; `_DamagedError` if the checksum is wrong."""
     body, digest = data[:-_DIGEST], data[-_DIGEST:]
     if hashlib.sha256(body).digest() != digest:
         raise _DamagedError
@@ -92,8 +91,8 @@ def _decode(data: bytes, key: str) -> tuple[dict[str, Any], bytes] | None:
 
 
 class Entry(NamedTuple):
-    """A file of the cache: its size in bytes, when it was written or last renewed, in seconds since 1970, what it is
-    for (or its format, if only another version of tracegrad reads it), and what is wrong with it, "" if nothing is."""
+    """A file of the cache: its size in bytes, its modification time in seconds since 1970, its purpose (or its format,
+    if only another version of tracegrad reads it), and its problem, or ""."""
 
     path: str
     size: int
@@ -103,7 +102,7 @@ class Entry(NamedTuple):
 
 
 def _entry(path: str, status: os.stat_result) -> Entry:
-    """A file, read and checked; nothing is said about it elsewhere, and it stays as it is."""
+    """Read and check a file, without warnings or changes."""
     kind, problem = "", ""
     try:
         if not stat.S_ISREG(status.st_mode) or not _is_private(status):
@@ -129,15 +128,15 @@ def _entry(path: str, status: os.stat_result) -> Entry:
 
 
 def _size(status: os.stat_result) -> int:
-    """What one of its names counts of a file."""
+    """The size of a file, divided by the number of its names (hard links)."""
     return -(-status.st_size // max(status.st_nlink, 1))
 
 
 class DiskCache:
-    """Files by key in one folder; with folder None, a cache that is always empty.
+    """A directory of files by key; with folder None, a cache that is always empty.
 
-    `max_bytes` bounds the sum of file sizes: a `put` now and then removes the files used longest ago, if there are too
-    many (a hit renews a file's time of change, at most once a day).
+    `max_bytes` limits the sum of file sizes: an occasional `put` evicts the least recently used files (a hit renews a
+    file's modification time, at most once a day).
 
     >>> import tempfile
     >>> cache = DiskCache(tempfile.mkdtemp())
@@ -156,16 +155,16 @@ class DiskCache:
         self.max_bytes = max_bytes
 
     def get(self, key: str) -> tuple[dict[str, Any], bytes] | None:
-        """The header and payload stored under `key`, or None. Raises nothing but `CacheWarning` as an
-        error."""
+        """The header and payload stored under `key`, or None. Problems raise only `CacheWarning`, if warnings are
+        errors."""
         if self.folder is None or not self._folder_is_trusted(self.folder):
             return None
         path = self._path(self.folder, key)
         try:
             data = self._read(path)
-            found = None if data is None else _decode(data, key)
-            log("cache", "%s %s", "read" if found else "cannot use", path)
-            return found
+            result = None if data is None else _decode(data, key)
+            log("cache", "%s %s", "read" if result else "cannot use", path)
+            return result
         except FileNotFoundError:
             log("cache", "there is no %s yet", path)
         except OSError as error:
@@ -175,7 +174,7 @@ class DiskCache:
         return None
 
     def has(self, key: str) -> bool:
-        """Whether there is a file for `key`, which is not read.
+        """Whether there is a file for `key`, without reading it.
 
         >>> DiskCache(None).has("key")
         False
@@ -183,11 +182,10 @@ class DiskCache:
         return self.folder is not None and os.path.exists(self._path(self.folder, key))
 
     def put(self, key: str, header: dict[str, Any], payload: bytes, *others: str) -> None:
-        """Store `payload` and `header` under `key`, and under `others`, in place of what was there.
+        """Store `payload` and `header` under `key`, and under `others`, replacing earlier files.
 
-        `header` consists of what JSON has: dicts with text keys, lists, text, numbers, None. It comes back
-        equal (tuples come back as lists). Raises `TypeError` for another header; a disk that is full or
-        cannot be written to is not an error.
+        `header` is JSON data: dicts with text keys, lists, text, numbers, None. It comes back equal (tuples come back
+        as lists). Raises `TypeError` for another header. A full or read-only disk is not an error.
         """
         data = _encode((key, *others), header, payload)
         if self.folder is None:
@@ -212,18 +210,18 @@ class DiskCache:
             self._sweep(self.folder)
 
     def clear(self) -> None:
-        """Remove every file of the cache; the folder, and files that are not the cache's, stay."""
+        """Remove every file of the cache, but not the folder or other files."""
         for path, _ in self._files((_SUFFIX, _TEMPORARY)):
             with contextlib.suppress(OSError):
                 os.unlink(path)
 
     def entries(self) -> list[Entry]:
         """All files of the cache, read and checked, the oldest first."""
-        found = [_entry(path, status) for path, status in self._files((_SUFFIX,))]
-        return sorted(found, key=lambda entry: entry.changed)
+        results = [_entry(path, status) for path, status in self._files((_SUFFIX,))]
+        return sorted(results, key=lambda entry: entry.changed)
 
     def info(self) -> tuple[str, int, int]:
-        """The folder ("" if there is none), how many files it has, and their size in bytes."""
+        """The folder ("" if there is none), the number of files, and their size in bytes."""
         sizes = [_size(status) for _, status in self._files((_SUFFIX,))]
         return self.folder or "", len(sizes), sum(sizes)
 
@@ -232,8 +230,8 @@ class DiskCache:
         return os.path.join(folder, hashlib.sha256(key.encode()).hexdigest()[:40] + _SUFFIX)
 
     def _looks_at_size(self, path: str, size: int) -> bool:
-        """Whether the `put` of this file sweeps: by chance, one for each 64th of `max_bytes` that processes write. To
-        list thousands of files takes longer than to compile a kernel."""
+        """Whether the `put` of this file sweeps the cache: by chance, once per 64th of `max_bytes` written, because
+        listing thousands of files takes longer than compiling a kernel."""
         return int(os.path.basename(path)[:8], 16) * self.max_bytes < size * _SWEEPS * 2**32
 
     @staticmethod
@@ -256,8 +254,8 @@ class DiskCache:
 
     @staticmethod
     def _read(path: str) -> bytes | None:
-        """All bytes of a trusted file; None if it is not to be trusted."""
-        # A pipe or a device of this name is not waited for.
+        """All bytes of a trusted file; None if it is not trusted."""
+        # Do not block on a pipe or a device of this name.
         flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
         with open(os.open(path, flags), "rb") as file:
             status = os.fstat(file.fileno())
@@ -275,7 +273,7 @@ class DiskCache:
         return data
 
     def _place(self, path: str, data: bytes, same: str = "") -> None:
-        """Let there be a file of this path with this data; where the file system can, another name of the `same`."""
+        """Write a file atomically, or make it a hard link to `same` if the file system can."""
         temporary = f"{path}.{os.getpid()}.{next(_serial)}{_TEMPORARY}"
         try:
             try:
@@ -295,7 +293,7 @@ class DiskCache:
             file.write(data)
 
     def _files(self, suffixes: tuple[str, ...]) -> Iterator[tuple[str, os.stat_result]]:
-        """Files of the cache; those that vanish meanwhile (another process sweeps) are left out."""
+        """The files of the cache, except files that another process removes meanwhile."""
         if self.folder is None:
             return
         with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
@@ -305,7 +303,7 @@ class DiskCache:
                         yield entry.path, entry.stat(follow_symlinks=False)
 
     def _sweep(self, folder: str) -> None:
-        """Remove what a crashed writer left, and if the cache is too large the oldest files, down to 3/4."""
+        """Remove the files of crashed writers, and evict the oldest files down to 3/4 if the cache is too large."""
         now = time.time()
         files = []
         for path, status in self._files((_SUFFIX, _TEMPORARY)):
@@ -330,9 +328,9 @@ _caches: dict[str | None, DiskCache] = {}
 
 
 def default_cache() -> DiskCache:
-    """The cache that `settings.cache` and `settings.cache_dir` ask for; the same object for the same folder.
+    """The cache of `settings.cache` and `settings.cache_dir`; the same object for the same folder.
 
-    Without a folder of its own it is the user's cache folder as platformdirs knows it.
+    The default folder is the user's cache folder of platformdirs.
 
     >>> default_cache() is default_cache()
     True
@@ -347,7 +345,7 @@ def _default_folder() -> str | None:
 
 
 def _user_folder() -> str:
-    if sys.platform == "linux":  # platformdirs' own rule, without the 5 ms of importing it
+    if sys.platform == "linux":  # platformdirs' own rule, without its slow import
         base = os.environ.get("XDG_CACHE_HOME", "").strip() or os.path.expanduser("~/.cache")
         return os.path.join(base, "tracegrad")
     import platformdirs

@@ -1,9 +1,10 @@
-"""What tells functions, classes and modules from others in every process, where no object is the same.
+"""Compute fingerprints of functions, classes and modules that are equal in every process.
 
-A function of the user's is its code, by what it does and not where it stands, and the values of its defaults; what it
-reads from outside is the business of guards. A class is its bases, its functions and its values. What is Python's,
-NumPy's, SciPy's or ours is known by its name, as long as it is found under it: those packages are part of every key.
-Whatever else there may be is `Unkept`: a trace that depends on it is not for other processes.
+A user's function is fingerprinted by its code, without its source position, and by the values of its defaults; guards
+check what it reads from outside. A class is fingerprinted by its bases, its functions and its values. An object of
+Python, NumPy, SciPy or this package is identified by its name, as long as the name still leads to it, because the
+versions of these packages are part of every key. Any other object raises `Unkept`: a trace that depends on it is not
+stored for other processes.
 """
 
 from __future__ import annotations
@@ -40,21 +41,21 @@ __all__ = [
 
 
 class Unkept(Exception):
-    """A trace depends on something that is not known again in another process: `args[0]` says what."""
+    """A trace depends on an object without a fingerprint in another process: `args[0]` names it."""
 
 
-# Modules whose functions always answer the same to the same arguments.
+# Modules whose functions are deterministic.
 _STEADY = frozenset([
     "_collections_abc", "_operator", "_thread", "abc", "bisect", "builtins", "cmath", "collections", "contextlib",
     "copy", "dataclasses", "enum", "fractions", "functools", "heapq", "itertools", "math", "numbers", "numpy",
     "operator", "reprlib", "scipy", "statistics", "string", "tracegrad", "types", "typing",
 ])  # fmt: skip
-# Names that give another answer in each process, or are told to somebody in the first alone.
+# Names whose value differs between processes, or that have side effects only in the first call.
 _UNSTEADY = frozenset([
     "breakpoint", "frozenset", "hash", "id", "print", "set", "set_trace", "warn", "warn_explicit",
 ])  # fmt: skip
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.dtype, type(...), type(NotImplemented))
-# What a class says of itself beside what it does.
+# Class attributes without influence on behaviour.
 _LABELS = frozenset([
     "__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__firstlineno__", "__static_attributes__",
     "__abstractmethods__", "_abc_impl", DERIVED,
@@ -68,7 +69,7 @@ def digest(text: str) -> str:
 
 # -- values ------------------------------------------------------------------------------------------------------------
 def plain(x: Any) -> str:
-    """The text of a value of a plain type, which tells it from all others; `Unkept` for any other object."""
+    """The text of a value of a plain type, which identifies it; `Unkept` for any other object."""
     cls = type(x)
     if cls is tuple:
         return f"({', '.join(map(plain, x))})"
@@ -90,7 +91,7 @@ def plain(x: Any) -> str:
 # -- code --------------------------------------------------------------------------------------------------------------
 @functools.lru_cache(maxsize=4096)
 def code_key(code: types.CodeType) -> str:
-    """What tells code from other code: all but where it stands."""
+    """The identity of a code object, without its source position."""
     consts = [code_key(x) if isinstance(x, types.CodeType) else _const(x) for x in code.co_consts]
     own = (
         code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_argcount,
@@ -107,7 +108,7 @@ def _const(x: Any) -> str:
 
 
 def inner_codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """The code, and that of the functions in it."""
+    """The code object, and the code objects nested in it."""
     yield code
     for x in code.co_consts:
         if isinstance(x, types.CodeType):
@@ -115,7 +116,7 @@ def inner_codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def _function(fun: Any) -> list[Any]:
-    """What a function of the user's is; arrays and the like among its defaults are marked only."""
+    """The fingerprint of a user's function; arrays among its defaults are only marked."""
     defaults = [_default(x) for x in fun.__defaults__ or ()]
     keywords = [[k, _default(x)] for k, x in (fun.__kwdefaults__ or {}).items()]
     held = sorted(k for k in vars(fun) if k not in (DERIVED, "__wrapped__"))
@@ -129,14 +130,14 @@ def _default(x: Any) -> str:
         return "*"
 
 
-# -- what is Python's, NumPy's or ours ---------------------------------------------------------------------------------
+# -- objects of libraries ----------------------------------------------------------------------------------------------
 def library(name: str) -> bool:
-    """Whether a module of this name always answers the same, and is part of the key of every trace."""
+    """Whether a module is deterministic, and its version is part of the key of every trace."""
     return name.partition(".")[0] in _STEADY and not name.startswith("numpy.random")
 
 
 def library_name(x: Any) -> tuple[str, str] | None:
-    """The module and the name there of a function, class or module of a library; None for anything else."""
+    """The module and the qualified name of a function, class or module of a library; None for anything else."""
     if isinstance(x, types.ModuleType):
         return (x.__name__, "") if library(x.__name__) and sys.modules.get(x.__name__) is x else None
     if not isinstance(x, _NAMED):
@@ -152,7 +153,7 @@ def library_name(x: Any) -> tuple[str, str] | None:
 
 
 _NOTHING: Any = object()
-# What may be known by its name.
+# Types that are identified by name.
 _NAMED = (
     type, types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
     types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType, np.ufunc, type(np.dot),
@@ -160,16 +161,18 @@ _NAMED = (
 
 
 def found_under(place: tuple[str, str] | list[str]) -> Any:
-    """What is found under a name in a module that has been imported; an object of its own if there is nothing."""
-    found: Any = sys.modules.get(place[0], _NOTHING)
+    """The object under a name of an imported module; a sentinel if there is none."""
+    result: Any = sys.modules.get(place[0], _NOTHING)
     for name in place[1].split(".") if place[1] else ():
-        # What a module makes when it is asked for is not asked for.
-        found = vars(found).get(name, _NOTHING) if type(found) is types.ModuleType else getattr(found, name, _NOTHING)
-    return found
+        # Do not trigger a module's lazy attributes.
+        result = (
+            vars(result).get(name, _NOTHING) if type(result) is types.ModuleType else getattr(result, name, _NOTHING)
+        )
+    return result
 
 
 def names_in(codes: Iterable[types.CodeType]) -> set[str]:
-    """The names and texts in code; `Unkept` for code that asks for what is another thing in each process."""
+    """The names and texts in code; `Unkept` for code whose calls differ between processes."""
     every = [each for code in codes for each in inner_codes(code)]
     names = {x for code in every for x in (*code.co_names, *(x for x in code.co_consts if isinstance(x, str)))}
     if not names.isdisjoint(_UNSTEADY):
@@ -180,7 +183,7 @@ def names_in(codes: Iterable[types.CodeType]) -> set[str]:
 
 
 def _orders_sets(code: types.CodeType) -> bool:
-    """Whether code makes a set, or does more with one that is a constant than to look whether something is in it."""
+    """Whether code creates a set, or uses a constant set for more than membership tests."""
     if not _SETS.isdisjoint(code.co_code[::2]):
         return True
     if not any(type(x) is frozenset for x in code.co_consts):
@@ -193,11 +196,11 @@ _SETS = frozenset([dis.opmap[name] for name in ("BUILD_SET", "SET_ADD", "SET_UPD
 
 
 def untouched(modules: Iterable[types.ModuleType], names: set[str]) -> list[list[str]]:
-    """What names mean in modules of libraries: another meaning there is another program.
+    """The meanings of names in library modules, which change if a library is patched.
 
-    `Unkept` where somebody has put a function of their own in the place of the library's.
+    `Unkept` if a user's function replaces a library function.
     """
-    found, waiting, seen = list[list[str]](), list(modules), set[str]()
+    result, waiting, seen = list[list[str]](), list(modules), set[str]()
     while waiting:
         module = waiting.pop()
         if module.__name__ in seen:
@@ -207,12 +210,12 @@ def untouched(modules: Iterable[types.ModuleType], names: set[str]) -> list[list
             x = vars(module)[name]
             if isinstance(x, types.ModuleType) and library(x.__name__):
                 waiting.append(x)
-            found.append([module.__name__, name, meaning(x)])
-    return sorted(found)
+            result.append([module.__name__, name, meaning(x)])
+    return sorted(result)
 
 
 def meaning(x: Any) -> str:
-    """What something in a module of a library is, by its names."""
+    """The fingerprint of an object in a library module: its names."""
     if isinstance(x, types.FunctionType) and is_user_function(x):
         raise Unkept(f"{x.__qualname__}, which stands in the place of a function of a library")
     if callable(x) or isinstance(x, types.ModuleType):
@@ -223,7 +226,7 @@ def meaning(x: Any) -> str:
 
 # -- objects -----------------------------------------------------------------------------------------------------------
 def described(x: Any) -> list[Any]:
-    """What tells an object from others that could stand in its place; `Unkept` where that is not known."""
+    """The fingerprint of an object, which differs for objects that are not equivalent; `Unkept` if it is not known."""
     if isinstance(x, types.FunctionType) and is_user_function(x):
         return _function(x)
     if isinstance(x, types.ModuleType) and is_user_module(x):
@@ -242,14 +245,14 @@ def described(x: Any) -> list[Any]:
 
 
 def _of_library(x: types.FunctionType) -> list[Any]:
-    """A function that one of a library has made."""
+    """The fingerprint of a closure created by a library function."""
     if not library(str(x.__globals__.get("__name__"))):
         raise Unkept(f"the function {x.__qualname__}")
     return ["inner", code_key(x.__code__), *(plain(cell.cell_contents) for cell in x.__closure__ or ())]
 
 
 def _dynamic(x: types.DynamicClassAttribute) -> list[Any]:
-    """A property that only instances have, as those of enumerations."""
+    """The fingerprint of a property of instances only, as enumerations have."""
     if not isinstance(x.fget, types.FunctionType) or not library(x.fget.__module__):
         raise Unkept(f"the {type(x).__qualname__}")
     return ["dynamic", x.fget.__module__, x.fget.__qualname__]
@@ -262,7 +265,7 @@ def _partial(x: functools.partial[Any]) -> list[Any]:
 
 
 def class_key(cls: Any, inside: tuple[Any, ...] = ()) -> str:
-    """What tells a class from others."""
+    """The identity of a class."""
     place = library_name(cls)
     if place is not None:
         return ".".join(place)
@@ -279,9 +282,9 @@ def class_key(cls: Any, inside: tuple[Any, ...] = ()) -> str:
 
 
 def functions_of(cls: type) -> list[types.FunctionType]:
-    """The functions of the user's in a class and those above it."""
-    found = [x for base in cls.__mro__ for x in vars(base).values()]
-    parts = [part for x in found for part in ((x.fget, x.fset) if isinstance(x, property) else (_bare(x),))]
+    """The user's functions in a class and its bases."""
+    results = [x for base in cls.__mro__ for x in vars(base).values()]
+    parts = [part for x in results for part in ((x.fget, x.fset) if isinstance(x, property) else (_bare(x),))]
     return [x for x in parts if isinstance(x, types.FunctionType) and is_user_function(x)]
 
 
@@ -290,7 +293,7 @@ def _bare(x: Any) -> Any:
 
 
 def _member(name: str, x: Any, inside: tuple[Any, ...] = ()) -> str:
-    """What a class has under a name."""
+    """The fingerprint of a class member."""
     if isinstance(x, property):
         return f"{name}: property {[_member('', f) for f in (x.fget, x.fset, x.fdel)]}"
     if isinstance(x, classmethod | staticmethod):
@@ -298,7 +301,7 @@ def _member(name: str, x: Any, inside: tuple[Any, ...] = ()) -> str:
     if isinstance(x, types.FunctionType):
         return f"{name}: {_function(x)}"
     if isinstance(x, type):
-        ours = x.__module__.startswith("tracegrad.")  # as the class of nodes that a `Function` has
+        ours = x.__module__.startswith("tracegrad.")  # for instance the node class of a `Function`
         return f"{name}: {x.__module__} {x.__qualname__}" if ours else f"{name}: {class_key(x, inside)}"
     if name == "__dataclass_fields__":
         return f"{name}: {[_field(f) for f in x.values()]}"
@@ -325,9 +328,9 @@ def _field(f: dataclasses.Field[Any]) -> str:
     return f"{f.name} {f.init} {f.kw_only} {f.default_factory is dataclasses.MISSING} {held}"
 
 
-# -- what is traced ---------------------------------------------------------------------------------------------------
+# -- traced functions --------------------------------------------------------------------------------------------------
 class Roots:
-    """What is traced: its objects, in the order in which they are come upon, and the texts of all that is none."""
+    """A traced function: its objects, in the order of their discovery, and the texts of everything else."""
 
     def __init__(self) -> None:
         self.objects: list[Any] = []
@@ -335,7 +338,7 @@ class Roots:
         self._alive: list[Any] = []
 
     def text(self, x: Any) -> str:
-        """The text of a function, or of what one of ours has in its closure."""
+        """The text of a function, or of an object in the closure of a tracegrad function."""
         known = self._known.get(id(x))
         if known is None:
             self._known[id(x)] = f"again {len(self._known)}"
@@ -374,7 +377,7 @@ class Roots:
         return f"{x.__module__} {x.__qualname__} {x.__code__.co_firstlineno} {held} {self.text(x.__defaults__)}"
 
     def structure(self, spec: Any) -> str:
-        """The text of the structure of arguments, whose classes are objects."""
+        """The text of an argument structure, whose classes are objects."""
         kind, aux, children = spec
         if kind is LEAF_KIND:
             return "*"
@@ -385,7 +388,7 @@ class Roots:
         return f"{class_key(kind.cls)} {self.static(aux)} {[self.structure(each) for each in children]}"
 
     def static(self, x: Any) -> str:
-        """The text of static data, in which there may be classes."""
+        """The text of static data, which may contain classes."""
         if type(x) is tuple:
             return f"({', '.join(map(self.static, x))})"
         cls = x if isinstance(x, type) else type(x) if isinstance(x, enum.Enum) else None
@@ -394,7 +397,7 @@ class Roots:
         return class_key(x) if isinstance(x, type) else plain(x)
 
 
-# What traced functions consist of, methods of instances, and functions with derivative rules.
+# The parts of traced functions, of methods of instances, and of functions with derivative rules.
 _OF_TRACED = {
     "tracegrad.traced_function.Traced": ("fun", "body"),
     "tracegrad.runtime.dispatch.bound_method.Method": ("__wrapped__", "instance"),
@@ -404,17 +407,18 @@ _OF_TRACED = {
 
 
 def _parts_of(x: Any) -> tuple[str, ...]:
-    cls = getattr(x, "_plain", type(x)) if isinstance(x, Inlinable) else type(x)  # a hot path is a class of its own
+    cls = getattr(x, "_plain", type(x)) if isinstance(x, Inlinable) else type(x)  # a fast path is a generated class
     return _OF_TRACED.get(f"{cls.__module__}.{cls.__qualname__}", ())
 
 
 def consists_of_functions(x: Any) -> bool:
-    """Whether something is a traced function, or one with a rule."""
+    """Whether `x` is a traced function, or a function with a custom rule."""
     return bool(_parts_of(x))
 
 
 def traced(x: Any) -> tuple[str, list[Any]]:
-    """The text of a traced function or one with a rule, and the objects in it; `Unkept` for another one of ours."""
+    """The text of a traced function or a function with a custom rule, and the objects in it; `Unkept` for any other
+    object."""
     if not consists_of_functions(x):
         raise Unkept(f"a {type(x).__qualname__}")
     roots = Roots()
@@ -424,14 +428,15 @@ def traced(x: Any) -> tuple[str, list[Any]]:
 # -- this process ------------------------------------------------------------------------------------------------------
 @functools.cache
 def process_key() -> str:
-    """What every trace depends on: Python, the packages that traces take for granted, and this one."""
+    """The key common to all traces: Python, the versions of the packages that traces take for granted, and this
+    package."""
     parts = [cpu_key(), sys.version, np.__version__, *source_stamps()]
     return digest("\n".join(parts))
 
 
 def is_extended() -> bool:
-    """Whether somebody has added ops, or functions of NumPy's, to those of the package."""
-    return _extended(tuple(TABLE), tuple(FUNCTIONS.values()))  # not how many: our own are added when they are needed
+    """Whether the user has added ops, or NumPy functions."""
+    return _extended(tuple(TABLE), tuple(FUNCTIONS.values()))  # not their number: the package's own are added lazily
 
 
 @functools.lru_cache(maxsize=4)

@@ -1,12 +1,12 @@
-"""From LLVM IR to machine code, and from machine code to addresses.
+"""Compile LLVM IR to object code, and link object code into the process (JIT).
 
-The two halves meet in the bytes of an object file, which is what the disk cache keeps:
+The two halves meet in the bytes of an object file, which the disk cache stores:
 
 * `compile_ir` makes the object file, by the passes of `tracegrad.runtime.compile.pass_pipelines`.
-* `load_object` maps an object file into the process and looks its symbols up.
+* `load_object` maps an object file into the process and resolves its symbols.
 
-Machine code calls out by symbol. A symbol is one of the process (`memcpy`, `sqrt`) or was given its address
-by `define_symbol`. The code model is the large one: an address may lie anywhere in the address space.
+Machine code calls out by symbol. A symbol belongs to the process (`memcpy`, `sqrt`) or was given its address by
+`define_symbol`. The code model is the large one: an address may be anywhere in the address space.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ __all__ = [
     "source_stamps",
 ]
 
-# Held by who makes or loads machine code: LLVM does one thing at a time, what several threads need is made once, and a
-# forked child inherits nothing half made. A finaliser may ask for code while its thread makes some.
+# Held while machine code is made or loaded: LLVM is not concurrent, common code is made once, and a forked child
+# inherits nothing incomplete. It is reentrant, because a finalizer may need code while its thread makes some.
 LOCK = threading.RLock()
 
 
 def _lock() -> None:
     LOCK.acquire()
-    ll.ffi.lib._lock.__enter__()  # a thread that gives an engine back has this one alone
+    ll.ffi.lib._lock.__enter__()  # a thread that frees an engine holds only this lock
 
 
 def _unlock() -> None:
@@ -68,11 +68,11 @@ def _unlock() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_lock, after_in_parent=_unlock, after_in_child=_unlock)
-    os.register_at_fork(before=wait_for_imports)  # which runs before what was registered earlier
+    os.register_at_fork(before=wait_for_imports)  # runs before functions registered earlier
 
 
 def compile_ir(module: ir.Module | str, name: str, kind: str = "loops", optimize: int = 2) -> bytes:
-    """The object code of an LLVM module, optimised for this CPU as text of its kind is (`runtime.pipelines`).
+    """Compile an LLVM module to object code, optimized for this CPU by the pipeline of its kind (`pass_pipelines`).
 
     Triple and data layout are set here; the module need not carry them. `name` identifies the module in
     debuggers and has no influence on the symbols. `alwaysinline` functions are inlined before anything else.
@@ -90,7 +90,7 @@ def compile_ir(module: ir.Module | str, name: str, kind: str = "loops", optimize
 
 
 def optimized_ir(module: ir.Module | str, name: str, kind: str = "loops") -> str:
-    """The LLVM IR of a module after optimisation, the form `compile_ir` makes machine code of.
+    """The LLVM IR of a module after optimization, from which `compile_ir` generates machine code.
 
     >>> text = optimized_ir("define i64 @three() { %y = add i64 1, 2\\n ret i64 %y }", "doc")
     >>> "ret i64 3" in text
@@ -101,7 +101,7 @@ def optimized_ir(module: ir.Module | str, name: str, kind: str = "loops") -> str
 
 
 def optimized_assembly(module: ir.Module | str, name: str, kind: str = "loops") -> str:
-    """The assembly of the machine code that `compile_ir` makes of a module.
+    """The assembly of the machine code that `compile_ir` generates.
 
     >>> "three:" in optimized_assembly("define i64 @three() { ret i64 3 }", "doc")
     True
@@ -111,7 +111,7 @@ def optimized_assembly(module: ir.Module | str, name: str, kind: str = "loops") 
 
 
 def define_symbol(name: str, address: int) -> None:
-    """Give machine code loaded from now on a symbol: `name` is at `address`, in the whole process.
+    """Define a symbol for machine code loaded from now on: `name` is at `address`, in the whole process.
 
     A later definition of the same name holds for objects loaded after it. Whatever lives at the address must
     outlive all code that was linked to it.
@@ -132,32 +132,31 @@ class NativeCode:
         self._defined = defined
         self._addresses: dict[str, int] = {}
         self.size = size
-        self.keeps: object = None  # what it calls
+        self.keeps: object = None  # the code that it calls
 
     def __contains__(self, symbol: str) -> bool:
         return self._defined is None or symbol in self._defined
 
     def address(self, symbol: str) -> int:
         """The address of a function or global of the object file; KeyError if there is none of that name."""
-        found = self._addresses.get(symbol)
-        if found is None:
-            # LLVM ends the process on a name it does not know, so the names are asked first.
+        result = self._addresses.get(symbol)
+        if result is None:
+            # LLVM ends the process on an unknown name, so the defined names are checked first.
             if symbol not in self:
                 raise KeyError(f"the object code defines no symbol {symbol!r}")
-            found = self._addresses[symbol] = int(self._engine.get_function_address(symbol))
-        return found
+            result = self._addresses[symbol] = int(self._engine.get_function_address(symbol))
+        return result
 
     def stay(self) -> None:
-        """Never give the memory back, not even when the interpreter ends."""
+        """Never free the memory, not even when the interpreter exits."""
         self._engine.detach()
 
 
 def load_object(code: bytes) -> NativeCode:
     """Map object code made by `compile_ir` into the process.
 
-    The bytes must be whole: LLVM checks nothing. Raises `UnsupportedError` when the
-    code needs a symbol that neither the process nor `define_symbol` has, or when it is not an object file at
-    all.
+    The bytes must be complete, because LLVM checks nothing. Raises `UnsupportedError` if the code needs a symbol that
+    neither the process nor `define_symbol` defines, or if it is not an object file at all.
 
     >>> native = load_object(compile_ir("define i64 @seven() { ret i64 7 }", "doc"))
     >>> native.address("seven") != 0
@@ -179,15 +178,15 @@ def load_objects(codes: Sequence[bytes]) -> NativeCode:
 
 
 def _give_back(engine: Any) -> None:
-    """What no code is left of. A handler of signals that raised while LLVM's lock is taken would leave it taken."""
+    """Free an engine without code. A signal handler that raised while LLVM's lock is held would never release it."""
     with uninterrupted():
         engine.close()
 
 
 def _engine() -> Any:
-    """What maps object files; they live as long as it does.
+    """Create an engine that maps object files, which live as long as it does.
 
-    LLVM begins one with a module, which it would compile before it maps anything: 0.6 ms, though nothing is in it.
+    LLVM creates it with an empty module, which it would compile before it maps anything, so the module is removed.
     """
     initialize()
     target, empty = ll.Target.from_triple(ll.get_process_triple()), ll.parse_assembly("")
@@ -213,39 +212,39 @@ def _add(engine: Any, codes: Sequence[bytes]) -> NativeCode:
 
 
 def load_ir(make: Callable[[], str], name: str, kind: str = "glue", optimize: int = 2) -> NativeCode:
-    """The machine code of the LLVM IR that `make` writes: from the disk cache, or compiled now.
+    """The machine code of the LLVM IR that `make` emits: from the disk cache, or compiled now.
 
-    It is loaded once, and never given back: who asks keeps no more than its addresses. `make` is part of this package
-    and always writes the same: its source is part of the key, so on a hit it is not even called.
+    It is loaded once and never freed, so callers may keep bare addresses. `make` is part of this package and
+    deterministic: its source is part of the key, so on a cache hit it is not called.
 
     >>> native = load_ir(lambda: "define i64 @eight() { ret i64 8 }", "doc")
     >>> "eight" in native and native is load_ir(lambda: "", "doc")
     True
     """
-    found = _kept.get(name)
-    if found is None:
+    result = _kept.get(name)
+    if result is None:
         with LOCK:
-            found = _kept.get(name)
-            if found is None:
-                found = _kept[name] = _load_ir(make, name, kind, optimize)
-    return found
+            result = _kept.get(name)
+            if result is None:
+                result = _kept[name] = _load_ir(make, name, kind, optimize)
+    return result
 
 
 _kept: dict[str, NativeCode] = {}
 
 
 def compile_forever(source: str, *names: str) -> list[int]:
-    """The addresses of functions in a module of LLVM IR, from the disk cache or compiled now, and never given back.
+    """The addresses of functions in a module of LLVM IR, from the disk cache or compiled now, and never freed.
 
-    For glue that other threads may still run while Python drops its objects at exit.
+    For glue code that other threads may run while Python destroys its objects at exit.
 
     >>> ctypes.CFUNCTYPE(ctypes.c_int64)(*compile_forever("define i64 @six() { ret i64 6 }", "six"))()
     6
     """
     key = f"forever {cpu_key()}\n{source}"
-    found = default_cache().get(key)
-    code = compile_ir(source, "forever", "cold") if found is None else found[1]
-    if found is None:
+    result = default_cache().get(key)
+    code = compile_ir(source, "forever", "cold") if result is None else result[1]
+    if result is None:
         default_cache().put(key, {}, code)
     loaded = load_object(code)
     addresses = [loaded.address(name) for name in names]
@@ -254,15 +253,15 @@ def compile_forever(source: str, *names: str) -> list[int]:
 
 
 def is_known(name: str) -> bool:
-    """Whether `load_ir` has no need to compile what it is asked for by this name."""
+    """Whether `load_ir` has this module in memory or on disk."""
     return name in _kept or default_cache().has(_key(name))
 
 
 def _load_ir(make: Callable[[], str], name: str, kind: str, optimize: int) -> NativeCode:
     key = _key(name)
-    found = default_cache().get(key)
-    if found is not None:
-        return _add(_lasting_engine(), [found[1]])
+    result = default_cache().get(key)
+    if result is not None:
+        return _add(_lasting_engine(), [result[1]])
     code = compile_ir(make(), name, kind, optimize)
     default_cache().put(key, {}, code)
     return _add(_lasting_engine(), [code])
@@ -274,21 +273,21 @@ def _key(name: str) -> str:
 
 @cache
 def _lasting_engine() -> Any:
-    """One engine for all that stays, for to begin takes longer than an object file more does. It stays when the
-    interpreter ends: other threads may run what is in it while Python drops its objects, and arrays that die late call
-    it."""
+    """One engine for all code that is never freed, because a new engine costs more than another object file. It
+    survives the interpreter's exit: other threads may run its code while Python destroys its objects, and arrays that
+    die late call it."""
     engine = _engine()
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))
     return engine
 
 
-# LLVM crashes on what it does not know. ELF, Mach-O 64 and COFF for x86-64 and ARM64.
+# LLVM crashes on unknown formats. ELF, Mach-O 64 and COFF for x86-64 and ARM64.
 _OBJECT_MAGIC = (b"\x7fELF\x02\x01", b"\xcf\xfa\xed\xfe", b"\x64\x86", b"\x64\xaa")
 _SYMTAB, _STT_SECTION, _STT_FILE = 2, 3, 4
 
 
 def _elf_symbols(code: bytes) -> tuple[frozenset[str] | None, frozenset[str]]:
-    """Names an ELF64 object file defines and names it needs; (None, nothing) for another format.
+    """The symbols that an ELF64 object file defines and needs; (None, nothing) for another format.
 
     Layout: System V ABI, "Object Files", sections "ELF Header", "Section Header" and "Symbol Table".
     """
@@ -313,10 +312,11 @@ def _elf_symbols(code: bytes) -> tuple[frozenset[str] | None, frozenset[str]]:
 
 @cache
 def cpu_key() -> str:
-    """What object code depends on besides its IR: CPU, its features, versions, the compiler's own source.
+    """The key of everything that object code depends on besides its IR: CPU, features, versions, the compiler's own
+    source.
 
-    A part of every key of the disk cache. The package's source counts by size
-    and time of change, so that an edited compiler never meets the code of its former self.
+    It is a part of every key of the disk cache. The package's source counts by size and modification time, so that an
+    edited compiler never loads code of its former version.
 
     >>> cpu_key() == cpu_key() and len(cpu_key()) == 64
     True
@@ -341,7 +341,7 @@ def cpu_key() -> str:
 
 @cache
 def source_stamps() -> list[str]:
-    """Each file of the package, with its size and the time of its last change."""
+    """Each file of the package, with its size and modification time."""
     folders, stamps = [PACKAGE], []
     for folder in folders:
         with os.scandir(folder) as entries:
@@ -355,6 +355,6 @@ def source_stamps() -> list[str]:
 
 
 def _of_compiler(stamp: str) -> bool:
-    """Whether a file has a part in what machine code there is for a text."""
+    """Whether a source file can change the machine code of a text."""
     folder, below, _ = stamp.partition(os.sep)
     return not below or folder in ("ops", "passes", "codegen", "runtime")

@@ -1,22 +1,22 @@
-"""How LLVM makes machine code of a module: a target machine, and a pipeline of passes for each kind of text.
+"""Run LLVM pass pipelines: a target machine, and one pipeline for each kind of module.
 
-LLVM's own pipelines are made for what a C++ compiler writes, and take ten times as long as a kernel needs that is
-written as it should run. So text says of which kind it is:
+LLVM's own pipelines are made for the output of a C++ compiler, and take far longer than a kernel needs whose IR is
+already optimized. Each module therefore names its kind:
 
-    loops     plain loops, which LLVM unrolls and makes vectors of
-    vectors   loops over vectors, written so
-    turns     turns that run one after the other, of numbers or of such loops
-    calls     loops whose turns call kernels and products, and do nothing else
-    glue      what runs once for each call of a program, and what programs share
-    cold      what runs once for each step of a program, or more rarely
-    written   loops over vectors, of which each instruction is written as it should be
+    loops     plain loops, which LLVM unrolls and vectorizes
+    vectors   loops that are already vectors
+    turns     loops whose iterations run in order, of scalars or of such loops
+    calls     loops whose iterations only call kernels and products
+    glue      code that runs once per call of a program, and code that programs share
+    cold      code that runs once per step of a program, or more rarely
+    written   loops over vectors, emitted instruction by instruction as they should run
 
-What is quick to compile is slower to run, and the other way round: for kernels there is a pipeline for each level from
-1 to 3 of the option `optimize`.
+Quick compilation gives slower code, and the other way round. Kernels have one pipeline for each level from 1 to 3 of
+the option `optimize`.
 
-Llvmlite, Numba's layer of LLVM, is called directly: importing numba takes longer than to compile a small program.
-Numba's switches mean here what they mean there. `NUMBA_OPT` replaces the pipelines of all kinds by LLVM's own of that
-level.
+llvmlite, Numba's LLVM binding, is called directly, because importing numba takes longer than compiling a small program.
+Numba's environment variables have the same meaning here. `NUMBA_OPT` replaces the pipelines of all kinds by LLVM's own
+pipeline of that level.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ __all__ = ["KINDS", "SWITCHES", "Pipeline", "emitted", "initialize", "pipeline_o
 
 _T = TypeVar("_T")
 
-KINDS = ("loops", "vectors", "turns", "calls", "glue", "cold", "written")
+KINDS = ("loops", "vectors", "iterations", "calls", "glue", "cold", "written")
 
-# What Numba reads from the environment that changes the code it makes.
+# Numba's environment variables that change the generated code.
 SWITCHES = (
     "NUMBA_OPT",
     "NUMBA_CPU_NAME",
@@ -48,7 +48,7 @@ SWITCHES = (
     "NUMBA_SLP_VECTORIZE",
 )
 
-# These are slower with AVX than without, says Numba.
+# CPUs that are slower with AVX, according to Numba.
 _SLOW_AVX = ("corei7-avx", "core-avx-i", "sandybridge", "ivybridge")
 
 _BY_HAND = (
@@ -56,7 +56,7 @@ _BY_HAND = (
     "global_dead_code_eliminate",
     "sroa",
     "simplify_cfg",
-    "new_gvn",  # before the next, which writes equal expressions in several ways, by who else uses their parts
+    "new_gvn",  # before the next, which rewrites equal expressions differently, depending on other uses
     "instruction_combine",
     "simplify_cfg",
 )
@@ -64,22 +64,22 @@ _BY_HAND = (
 
 @record(frozen=True)
 class Pipeline:
-    """What is done to a module: LLVM's own passes of a `level` from 0 to 3, or None for a few chosen by hand; then code
+    """The pipeline of a module: LLVM's own passes of a `level` from 0 to 3, or None for a few selected ones; then code
     generation of level `codegen`."""
 
     level: int | None
     codegen: int
     vectorize: bool = False
     unroll: bool = False
-    as_written: bool = False  # whether loops keep the addresses that they are written with
+    as_written: bool = False  # whether loop strength reduction is disabled
 
 
 _FULL = Pipeline(3, 3, vectorize=True, unroll=True)
-# Of a kind, for each level of `optimize`.
+# For each kind, one pipeline per level of `optimize`.
 _PIPELINES = {
     "loops": (Pipeline(None, 0), Pipeline(2, 2, vectorize=True, unroll=True), _FULL),
     "vectors": (Pipeline(None, 0), Pipeline(None, 1, as_written=True), _FULL),
-    "turns": (Pipeline(None, 0), Pipeline(None, 2, as_written=True), _FULL),
+    "iterations": (Pipeline(None, 0), Pipeline(None, 2, as_written=True), _FULL),
     "calls": (Pipeline(None, 0), Pipeline(None, 0), _FULL),
     "glue": (Pipeline(None, 1, as_written=True),) * 3,
     "cold": (Pipeline(None, 0),) * 3,
@@ -89,13 +89,13 @@ _PIPELINES = {
 
 @cache
 def initialize() -> None:
-    """LLVM's own initialisation, once, at first use."""
+    """Initialize LLVM, once, at first use."""
     ll.initialize_native_target()
     ll.initialize_native_asmprinter()
 
 
 def _switch(name: str, default: _T, parse: Callable[[str], _T]) -> _T:
-    """What a switch of Numba's says; what Numba cannot read counts as not set, as there."""
+    """The value of a Numba environment variable; an invalid one counts as not set, as in Numba."""
     try:
         return parse(os.environ[name])
     except (KeyError, ValueError):
@@ -110,7 +110,7 @@ def _level(text: str) -> int:
 
 
 def pipeline_of(kind: str, optimize: int = 2) -> Pipeline:
-    """The pipeline for text of this kind, to be compiled quickly (1), or to run quickly (3).
+    """The pipeline for a kind of module, to compile quickly (1), or to run quickly (3).
 
     >>> pipeline_of("glue").codegen
     1
@@ -123,7 +123,7 @@ def pipeline_of(kind: str, optimize: int = 2) -> Pipeline:
 
 @cache
 def _machine(codegen: int) -> Any:
-    """A target machine for this CPU whose code may call to anywhere in the address space."""
+    """A target machine for this CPU, with the large code model."""
     initialize()
     name = _switch("NUMBA_CPU_NAME", None, str) or ll.get_host_cpu_name()
     target = ll.Target.from_triple(ll.get_process_triple())
@@ -147,13 +147,13 @@ def _features() -> str:
     return str(features.flatten())
 
 
-# What LLVM allocates at the most, in bytes: to begin, and for a character of the text. Kernels take up to 140 each.
+# Upper bound of LLVM's allocation, in bytes: fixed, and per character of the text.
 _TO_BEGIN, _EACH = 8 << 20, 500
 
 
 def require_memory(size: int, what: str) -> None:
-    """MemoryError where the process cannot have so many bytes, by a limit on its address space or its data, say. LLVM
-    would end the process.
+    """Raise MemoryError if the process cannot allocate `size` bytes, for instance by a limit of its address space,
+    because LLVM would end the process.
 
     >>> require_memory(1 << 60, "this")
     Traceback (most recent call last):
@@ -168,15 +168,14 @@ def require_memory(size: int, what: str) -> None:
 
 
 def emitted(text: str, name: str, pipeline: Pipeline, form: str) -> Any:
-    """A module after the passes of a pipeline: its "object" code as bytes, its "assembly" or its "ir" as text.
+    """Run a pipeline on a module: returns its "object" code as bytes, or its "assembly" or "ir" as text.
 
     Raises `RuntimeError` (llvmlite's) when the text does not parse or verify, and MemoryError before LLVM lacks memory.
     """
     require_memory(_TO_BEGIN + _EACH * len(text), f"to compile {name}")
     machine = _machine(pipeline.codegen)
-    # In a context of its own, whose types and constants are given back with it. The module is closed here: who collects
-    # a cycle of references, as an error makes that is kept, may close the context first, and closing the module then
-    # crashes.
+    # In a context of its own, whose types and constants are freed with it. The module is closed here: a garbage
+    # collector that finds both in a cycle may close the context first, and closing the module then crashes.
     with ll.parse_assembly(text, ll.create_context()) as module:
         module.name, module.triple, module.data_layout = name, ll.get_process_triple(), str(machine.target_data)
         _optimize(module, machine, pipeline)
@@ -186,15 +185,14 @@ def emitted(text: str, name: str, pipeline: Pipeline, form: str) -> Any:
             return machine.emit_object(module) if form == "object" else machine.emit_assembly(module)
 
 
-# The versions of LLVM that know the option below: one that does not ends the process.
+# The versions of LLVM with the option below; others end the process.
 _KNOWN = (20, 21, 22)
 
 
 @contextmanager
 def _as_written() -> Iterator[None]:
-    """Without the pass that looks for other ways to write the addresses of a loop, all of them at once: it takes up to
-    half of the time of code generation, and ours have nothing to gain. LLVM has a switch for the process alone, so
-    nobody else is let into LLVM meanwhile."""
+    """Disable loop strength reduction, which is a large part of code generation and has nothing to gain here. LLVM's
+    switch is global to the process, so LLVM is locked meanwhile."""
     with ll.ffi.lib._lock:
         ll.set_option("tracegrad", "-disable-lsr")
         try:

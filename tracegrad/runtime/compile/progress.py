@@ -1,8 +1,7 @@
-"""A line on the terminal while a program is compiled for long: which function, how many kernels of how many, how long.
+"""Show a progress line during a long compilation: function, kernels done, kernels in all, time.
 
-It appears after two seconds, where stderr is a terminal, if `settings.progress` says so, and is gone when the program
-is there. Only what the main thread waits for is told: nobody waits for the others here. Without a terminal nothing of
-this happens.
+It appears after two seconds if stderr is a terminal and `settings.progress` allows it, and is erased when the program
+is compiled. Only compilations that the main thread waits for are shown. Without a terminal, nothing is printed.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from tracegrad.settings import settings
 
 __all__ = ["advance", "compiling"]
 
-AFTER, BETWEEN = 2.0, 0.1  # seconds until the line appears, and until it is written again
+AFTER, BETWEEN = 2.0, 0.1  # seconds until the line appears, and between updates
 
 
 class _Line:
-    """What is known, and the thread that writes it down."""
+    """The progress line: its state, and the thread that prints it."""
 
     def __init__(self, name: str, stream: Any):
         self.name, self.stream = name, stream
@@ -33,12 +32,12 @@ class _Line:
         self._thread = threading.Thread(target=self._write, name="tracegrad-progress", daemon=True)
 
     def begin(self) -> None:
-        """Write when it is time."""
+        """Start the thread, which prints after a delay."""
         self._thread.start()
 
     def _write(self) -> None:
         wait = AFTER
-        while not self._over.wait(wait) and _line is self:  # whatever becomes of the call of `end`
+        while not self._over.wait(wait) and _line is self:  # even if `end` is not called
             self._show(str(self))
             wait = BETWEEN
         if self._width:
@@ -71,7 +70,7 @@ _line: _Line | None = None
 
 @contextmanager
 def compiling(name: str) -> Iterator[None]:
-    """While a program is compiled; `name` is what the user calls it."""
+    """Show progress during a compilation; `name` is the user's name of the program."""
     global _line
     if _line is not None or not _is_watched():
         yield
@@ -87,17 +86,17 @@ def compiling(name: str) -> Iterator[None]:
 
 
 def _is_watched() -> bool:
-    """Whether somebody sits before this and waits."""
+    """Whether stderr is a terminal and the main thread waits."""
     if not settings.progress or threading.current_thread() is not threading.main_thread():
         return False
     try:
         return bool(sys.stderr.isatty())
-    except (AttributeError, ValueError):  # there is none, or it is closed
+    except (AttributeError, ValueError):  # stderr is missing or closed
         return False
 
 
 def advance(done: int = 0, more: int = 0) -> None:
-    """Kernels have been compiled, or `more` are to be compiled; does nothing where no line is shown."""
+    """Count compiled kernels, or `more` kernels to compile; does nothing without a progress line."""
     line = _line
     if line is not None and threading.current_thread() is threading.main_thread():
         line.total += more

@@ -1,1 +1,1 @@
-"""Diagnostics: where nan comes from, times of steps, and peaks of the machine."""
+"""Diagnose programs: NaN origin, step times, and peaks of the machine."""

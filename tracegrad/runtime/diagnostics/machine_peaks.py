@@ -1,7 +1,8 @@
-"""What this machine can do, measured: the two numbers that the speed of a kernel is compared with.
+"""Measure the peaks of this machine (roofline): memory bandwidth and floating-point throughput.
 
-`bandwidth` is what the sum of two arrays that fit in no cache reads and writes in a second; `peak` what a product of
-two large matrices computes. Both are the best of some runs, by as many threads as kernels have, and measured once.
+`bandwidth` is the bytes per second that the sum of two arrays reads and writes if neither fits in a cache. `peak` is
+the operations per second of a product of two large matrices. Both are the best of some runs, with the number of threads
+that kernels use, and are measured once.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Machine", "bandwidth", "machine", "peak"]
 
-LONG = 2**23  # elements: 64 MiB, of which a sum touches three times as much
+LONG = 2**23  # elements: three arrays of this length exceed the caches
 WIDE = 1024
 RUNS, SECONDS = 4, 0.15
 
@@ -40,7 +41,7 @@ graph(%0: {t}[{n},{n}], %1: {t}[{n},{n}]) {{
 
 @record(frozen=True)
 class Machine:
-    """Bytes and operations in a second, by this number of threads; the peak is that of a dtype, "f32" or "f64"."""
+    """Bytes and operations per second, for this number of threads; peaks are per dtype, "f32" or "f64"."""
 
     threads: int
     bandwidth: float
@@ -48,7 +49,7 @@ class Machine:
 
 
 def machine() -> Machine:
-    """What this machine can do with the threads that kernels have now; the first call measures for some 0.5 s.
+    """The peaks of this machine with the current number of threads; the first call measures them.
 
     >>> here = machine()
     >>> here.bandwidth > 1e8 and here.peaks["f64"] > 1e8
@@ -60,14 +61,14 @@ def machine() -> Machine:
 
 @cache
 def bandwidth(threads: int) -> float:
-    """Bytes in a second that go through memory."""
+    """Bytes per second of memory traffic."""
     x, y = np.ones(LONG), np.ones(LONG)
     return 3 * x.nbytes / _quickest(_SUM.format(n=LONG), x, y)
 
 
 @cache
 def peak(threads: int, dtype: str) -> float:
-    """Operations in a second of a large product."""
+    """Operations per second of a large matrix product."""
     x = np.ones((WIDE, WIDE), "f4" if dtype == "f32" else "f8")
     return 2 * WIDE**3 / _quickest(_PRODUCT.format(n=WIDE, t=dtype), x, x)
 
@@ -75,9 +76,9 @@ def peak(threads: int, dtype: str) -> float:
 def _quickest(text: str, *arrays: Any) -> float:
     program = compile_program(parse(text), ("array",) * len(arrays), True, "machine")
     program.run(arrays)
-    found: list[float] = []
-    while len(found) < RUNS or sum(found) < SECONDS:
+    results: list[float] = []
+    while len(results) < RUNS or sum(results) < SECONDS:
         start = time.perf_counter()
         program.run(arrays)
-        found.append(time.perf_counter() - start)
-    return min(found)
+        results.append(time.perf_counter() - start)
+    return min(results)

@@ -1,8 +1,8 @@
-"""Where the nan of a result arose: the op, its operands there, and the user's line. For `autograd.detect_anomaly`.
+"""Find the origin of a NaN in a result: the op, its operands, and the user's line (`autograd.detect_anomaly`).
 
-A program runs as it is; only where nan is in a result is its graph computed op by op, and followed from that result
-back to a value that is nan although nothing that it is made of is. So a nan that `where` leaves out is none. In a loop
-the turn is found in which the nan arose, and followed within it.
+The program runs unchanged. Only if a result has a NaN, its graph is computed op by op, and searched from that result
+back to a NaN whose operands have none. A NaN that `where` masks is thus not reported. In a loop, the iteration in which
+the NaN arose is found first, and searched inside.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ __all__ = ["has_nan", "look", "origin", "raise_origin"]
 
 
 class BackwardError(RuntimeError):
-    """The origin is in a backward pass over Tensors, of whose nodes the graph does not know the lines: as elsewhere
-    where an operation raises, the call is then one of plain Python, whose tape knows them."""
+    """The origin is in a backward pass over Tensors, whose nodes have no source lines in the graph. The call then runs
+    as plain Python, whose tape knows the lines, as for other errors of operations."""
 
 
 def look(function: Any, call: Any, path: Any, outputs: Sequence[Any], captured: Sequence[Any]) -> None:
-    """Raise where nan is in a result of a call of a traced function, before it has done anything outside."""
+    """Raise if a result of a traced call has a NaN, before the call has side effects."""
     results = tuple(outputs[: path.trace.arrays])
     if STATE.check_nan and has_nan(results):
-        if getattr(path.program, "recalled", False):  # its graph has no lines
+        if getattr(path.program, "recalled", False):  # a restored graph has no source lines
             path, _, captured = function.find_in_full(call)
         graph = path.trace.graph.named(path.trace.input_names(function.binder.leaf_names(call)))
         try:
@@ -44,14 +44,14 @@ def look(function: Any, call: Any, path: Any, outputs: Sequence[Any], captured: 
 
 
 def has_nan(x: Any) -> bool:
-    """Whether nan is in an array, or in one of several."""
+    """Whether an array, or one of several arrays, has a NaN."""
     if isinstance(x, tuple | list):
         return any(map(has_nan, x))
     return np.asarray(x).dtype.kind in "fc" and bool(np.isnan(x).any())
 
 
 def raise_origin(name: str, graph: Graph, inputs: Sequence[Any], results: Sequence[Any]) -> NoReturn:
-    """RuntimeError that names where nan arose of which `results`, the first of the graph's outputs, have some."""
+    """Raise RuntimeError with the origin of the NaN in `results`, the first of the graph's outputs."""
     arrays = [np.asarray(x) for x in inputs]
     with np.errstate(all="ignore"):
         for k, x in enumerate(results):
@@ -63,7 +63,7 @@ def raise_origin(name: str, graph: Graph, inputs: Sequence[Any], results: Sequen
 
 
 def origin(graph: Graph, inputs: Sequence[Any]) -> str:
-    """Where nan arose of which the first output has some, in words; "" where it has none."""
+    """The text of the origin of the NaN in the first output; "" if there is none."""
     try:
         with np.errstate(all="ignore"):
             _follow("it", graph, [np.asarray(x) for x in inputs], 0)
@@ -73,7 +73,7 @@ def origin(graph: Graph, inputs: Sequence[Any]) -> str:
 
 
 def _follow(name: str, graph: Graph, arrays: Sequence[Any], k: int) -> None:
-    """RuntimeError for the origin of nan in output `k`, if there is nan in it."""
+    """Raise RuntimeError for the origin of the NaN in output `k`, if it has one."""
     computed: dict[Node, Any] = dict(zip(graph.inputs, arrays))
     node = graph.outputs[k]
     if not has_nan(evaluate(node, computed)):
@@ -85,21 +85,21 @@ def _follow(name: str, graph: Graph, arrays: Sequence[Any], k: int) -> None:
         called = graph.names[at] if at < len(graph.names) and graph.names[at] else f"argument {at}"
         raise RuntimeError(located(f"{name} was given nan values in {called}, first at {_first(computed[node])}"))
     _inside(name, node, computed)
-    found = computed[node] if node.several else (computed[node],)
-    place = next(i for i, x in enumerate(found) if has_nan(x))
-    index = _first(found[place])
+    result = computed[node] if node.several else (computed[node],)
+    place = next(i for i, x in enumerate(result) if has_nan(x))
+    index = _first(result[place])
     error = BackwardError if _of_backward_call(node) else RuntimeError
     raise error(
         located(
             f"Function '{node.name}' of {name} returned nan values in its {place}th output, first at index {index}"
-            f"{_operands(node, computed, np.shape(found[place]), index)}",
+            f"{_operands(node, computed, np.shape(result[place]), index)}",
             node.location,
         )
     )
 
 
 def _of_backward_call(node: Node) -> bool:
-    """Whether a node is said to come from the line that its cotangent, the number 1, does."""
+    """Whether a node has the source line of the backward call, whose cotangent is the number 1."""
     seen, stack = {node}, list(node.operands)
     while stack:
         x = stack.pop()
@@ -111,7 +111,7 @@ def _of_backward_call(node: Node) -> bool:
 
 
 def _nan_before(node: Node, computed: dict[Node, Any]) -> Node | None:
-    """An operand that has nan; if there is one, one that has it where the value does."""
+    """An operand with a NaN, preferably at the position of the result's NaN."""
     nans = [x for x in node.operands if has_nan(computed[x])]
     here = computed[node]
     for x in nans:
@@ -122,7 +122,7 @@ def _nan_before(node: Node, computed: dict[Node, Any]) -> Node | None:
 
 
 def _inside(name: str, node: Node, computed: dict[Node, Any]) -> None:
-    """The same within the turn of a loop, or the branch, in which nan arose."""
+    """Search inside the iteration of a loop, or the branch, in which the NaN arose."""
     if not node.regions:
         return
 
@@ -145,7 +145,7 @@ def _first(x: Any) -> tuple[int, ...]:
 
 
 def _operands(node: Node, computed: dict[Node, Any], shape: tuple[int, ...], index: tuple[int, ...]) -> str:
-    """The numbers that an elementwise op had there."""
+    """The operands of an elementwise op at the index, as text."""
     values = [np.asarray(computed.get(x, x) if isinstance(x, Node) else x) for x in node.inputs]
     if not values or any(x.shape not in ((), shape) for x in values):
         return ""

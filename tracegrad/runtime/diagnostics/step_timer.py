@@ -1,7 +1,7 @@
-"""What a program takes its time for: its orders with a clock between them.
+"""Time the steps of a program with clock instructions between them.
 
-The clock is read by orders of its own, which no other call runs: what is not measured pays nothing for it. The program
-is run on memory of its own, again and again; inputs are only read.
+The clock is read by instructions of its own, which no other call runs, so normal calls pay nothing. The program runs
+repeatedly on memory of its own, and only reads the inputs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.lib.array_utils import byte_bounds
 from tracegrad.codegen.plan.planner import RELEASE_GIL_COST
 from tracegrad.codegen.program.interpreter import WALK, words_of_walk
 from tracegrad.errors import TracegradError, located
-from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.compile import jit
 from tracegrad.runtime.compile.code_store import shared_function
 from tracegrad.runtime.execution.program import Program, as_taken
 from tracegrad.runtime.execution.strided_inputs import Lies
@@ -27,10 +27,9 @@ from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Timing", "timed"]
 
-FEWEST, MOST = 5, 10_000  # runs that are measured
+FEWEST, MOST = 5, 10_000  # measured runs
 
-# A function of words (`tracegrad.codegen.program.interpreter`): the address of a clock, and that of the number it is to
-# write.
+# A function of words (`tracegrad.codegen.program.interpreter`): the address of a clock, and the address of its result.
 _NOTE = """
 define i32 @tg_note(ptr %words, ptr %pointers) {
   %clock = load ptr, ptr %words
@@ -51,7 +50,8 @@ define i64 @tg_now() {
 
 @record(frozen=True)
 class Timing:
-    """Seconds, each the median of `runs`: of the orders that belong to the same steps of the plan, and of a call."""
+    """Times in seconds, each the median of `runs`: per instruction (or group of instructions of the same steps), and
+    per call."""
 
     steps: list[tuple[range, float]]
     call: float
@@ -59,29 +59,29 @@ class Timing:
 
 
 def timed(program: Program, leaves: Sequence[Any], seconds: float = 0.5, lies: Lies = ()) -> Timing:
-    """The time that each order of a program takes for these leaves, measured for some `seconds`; `lies` says of arrays
-    that are not in row-major order how the program takes them.
+    """Time each instruction of a program for these leaves, for about `seconds`; `lies` are the layouts of arrays that
+    are not in row-major order.
 
-    Raises `TracegradError` where the program fails, as where an index is out of range.
+    Raises `TracegradError` if the program fails, as for an index out of range.
     """
-    given = as_taken(leaves, lies)
-    run, orders, keep = _prepared(program, given)
+    args = as_taken(leaves, lies)
+    run, orders, keep = _prepared(program, args)
     rows: list[np.ndarray[Any, Any]] = []
     calls: list[float] = []
-    run()  # what is new to caches and memory
-    program.entry(*given)
+    run()  # warm up
+    program.entry(*args)
     end = time.perf_counter() + seconds
     while len(rows) < FEWEST or (time.perf_counter() < end and len(rows) < MOST):
         rows.append(np.diff(run()))
         start = time.perf_counter()
-        program.entry(*given)
+        program.entry(*args)
         calls.append(time.perf_counter() - start)
     del keep
     passed = np.array(rows)
-    own = np.median(passed[:, 0])  # what it takes to read the clock
+    own = np.median(passed[:, 0])  # the time of reading the clock
     each = np.maximum(np.median(passed[:, 1:], axis=0) - own, 0.0) * 1e-9
     together: dict[range, float] = {}
-    whole = sorted({steps for steps, _ in orders}, key=len, reverse=True)  # a step may be one of a band
+    whole = sorted({steps for steps, _ in orders}, key=len, reverse=True)  # a step may belong to a band
     for (steps, _), spent in zip(orders, each):
         holder = next(x for x in whole if x == steps or (steps and set(steps) <= set(x)))
         together[holder] = together.get(holder, 0.0) + float(spent)
@@ -89,9 +89,9 @@ def timed(program: Program, leaves: Sequence[Any], seconds: float = 0.5, lies: L
 
 
 def _prepared(program: Program, given: Sequence[Any]) -> tuple[Any, Any, Any]:
-    """A function that runs the program once and gives the times before the first order, once more, and after each; its
-    orders; what must live as long as it is called."""
-    made = program.report.plan
+    """A function that runs the program once and returns the times before the first instruction, once more, and after
+    each; the instructions; and the objects that must live as long as it is called."""
+    result = program.report.plan
     orders, keep = program.linked()
     note, clock = _code().address("tg_note"), _clock()
     times = np.zeros(len(orders) + 2, np.int64)
@@ -100,10 +100,10 @@ def _prepared(program: Program, given: Sequence[Any]) -> tuple[Any, Any, Any]:
     block = np.array(words_of_walk(steps), np.int64)
     results = program.graph.outputs[:-1] if program.checked else program.graph.outputs
     arrays = [np.asarray(x) for x in given] + [np.empty(x.aval.shape, x.aval.dtype) for x in results]
-    scratch = np.empty(made.arena_bytes + 64, np.uint8)
+    scratch = np.empty(result.arena_bytes + 64, np.uint8)
     addresses = [byte_bounds(x)[0] for x in arrays] + [-(-scratch.ctypes.data // 64) * 64]
     pointers = (ctypes.c_void_p * len(addresses))(*addresses)
-    prototype = ctypes.CFUNCTYPE if made.cost >= RELEASE_GIL_COST else ctypes.PYFUNCTYPE
+    prototype = ctypes.CFUNCTYPE if result.cost >= RELEASE_GIL_COST else ctypes.PYFUNCTYPE
     walk: Any = prototype(ctypes.c_int32, *[ctypes.c_void_p] * 2)(shared_function(WALK))
 
     def run() -> np.ndarray[Any, Any]:
@@ -116,9 +116,9 @@ def _prepared(program: Program, given: Sequence[Any]) -> tuple[Any, Any, Any]:
 
 
 @cache
-def _code() -> native.NativeCode:
+def _code() -> jit.NativeCode:
     clock = clock_source()
-    return native.load_ir(lambda: _NOTE + (clock + _NOW if clock else ""), "tg_note", "cold")
+    return jit.load_ir(lambda: _NOTE + (clock + _NOW if clock else ""), "tg_note", "cold")
 
 
 @cache
@@ -127,7 +127,7 @@ def _python_clock() -> Any:
 
 
 def _clock() -> int:
-    """The address of a function that gives nanoseconds."""
+    """The address of a function that returns nanoseconds."""
     if "tg_now" in _code():
         return _code().address("tg_now")
     return ctypes.cast(_python_clock(), ctypes.c_void_p).value or 0

@@ -1,1 +1,1 @@
-"""Dispatch: from a call to its compiled program, and the fast path in machine code."""
+"""Dispatch a call to its compiled program, and generate the fast path of each program."""

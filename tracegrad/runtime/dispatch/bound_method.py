@@ -1,4 +1,4 @@
-"""Methods of instances: what a traced function is when it is looked up on an instance of the class that it is in."""
+"""Bind a traced function to an instance that it is looked up on (bound traced method)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ALONE", "Method"]
 
 
 class _Counted:
-    """Tells how many references there are to an instance that it is looked up on."""
+    """Descriptor that returns the reference count of the instance it is looked up on."""
 
     def __get__(self, instance: Any, owner: Any = None) -> int:
         return sys.getrefcount(instance)
@@ -28,12 +28,12 @@ class _Probe:
     count = _Counted()
 
 
-# As many references `__get__` finds to an instance that nobody else refers to, as in `Model().step(x)`.
+# The reference count in `__get__` of an otherwise unreferenced instance, as in `Model().step(x)`.
 ALONE = _Probe().count
 
 
 class Method(Inlinable):
-    """A method of an instance that it does not keep alive."""
+    """A bound method with a weak reference to its instance."""
 
     __slots__ = ("reference", "weak")
 
@@ -42,12 +42,12 @@ class Method(Inlinable):
         try:
             self.reference: Any = weakref.ref(instance, forget)
             self.weak = True
-        except TypeError:  # the class has __slots__ and none for weak references
+        except TypeError:  # the class has __slots__ without __weakref__
             self.reference, self.weak = (lambda: instance), False
         signature = signature_of(fun)
         if signature is not None:
             own = list(signature.parameters.values())
-            takes_any = bool(own) and own[0].kind is inspect.Parameter.VAR_POSITIONAL  # the instance among others
+            takes_any = bool(own) and own[0].kind is inspect.Parameter.VAR_POSITIONAL  # *args includes the instance
             self.__signature__ = signature.replace(parameters=own if takes_any else own[1:])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -56,11 +56,11 @@ class Method(Inlinable):
     @property
     def instance(self) -> Any:
         """The instance; ReferenceError if it is gone."""
-        found = self.reference()
-        if found is None:
+        result = self.reference()
+        if result is None:
             text = "a traced method does not keep its instance alive, which is gone; keep the instance, not its method"
             raise ReferenceError(located(text))
-        return found
+        return result
 
     def inlined(self, world: Any) -> Any:
         instance = world.translate(self.instance, Weak(self.reference, "self"), guard=False)

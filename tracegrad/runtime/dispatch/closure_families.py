@@ -1,7 +1,7 @@
-"""What a transform has made of a function is found again, and functions of equal code share their programs.
+"""Reuse transformed functions, and share programs among closures of one code object.
 
-So `grad(f)(x)` in a loop is compiled once, and so is `grad(lambda x: loss(x, k))(x)`. Only functions whose code is seen
-share: what another one reads, as one of tracegrad's own that a decorator has made, no call compares.
+`grad(f)(x)` in a loop is therefore compiled once, and so is `grad(lambda x: loss(x, k))(x)`. Only functions whose code
+is traced share programs. A decorated function of tracegrad, for instance, may read values that no guard compares.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Made = TypeVar("Made", bound=Dispatcher)
 
 
 class Family:
-    """The programs of functions of equal code, which differ in their closures, defaults and instances."""
+    """The shared programs of functions with equal code but different closures, defaults and instances."""
 
     def __init__(self) -> None:
         self.specializations: OrderedDict[Any, Specialization] = OrderedDict()
@@ -37,7 +37,8 @@ class Family:
 
 
 def remembered(fun: Any, key: Any, make: Callable[[], Made]) -> Made:
-    """What `make` made for this function and key before; a method and a function share programs by their code."""
+    """The result of an earlier `make` for this function and key; a method and its function share programs by their
+    code."""
     if isinstance(fun, types.MethodType) and isinstance(fun.__func__, types.FunctionType):
         return _shared(fun, key, make())
     if not getattr(type(fun), "remembers", False) and not isinstance(fun, types.FunctionType):
@@ -49,13 +50,13 @@ def remembered(fun: Any, key: Any, make: Callable[[], Made]) -> Made:
         memory.owner = weakref.ref(fun)
     known: dict[Any, Made] = memory.known
     if key not in known:
-        made = make()
-        known.setdefault(key, _shared(fun, key, made) if isinstance(fun, types.FunctionType) else made)
+        result = make()
+        known.setdefault(key, _shared(fun, key, result) if isinstance(fun, types.FunctionType) else result)
     return known[key]
 
 
 class Memory:
-    """What was made of a function, kept with it. Where that is pickled with its attributes, nothing is remembered."""
+    """The results of `make` for a function, stored in its attributes. They are not pickled with the attributes."""
 
     def __init__(self) -> None:
         self.owner: Callable[[], Any] = lambda: None
@@ -65,22 +66,22 @@ class Memory:
         return Memory, ()
 
 
-def _shared(fun: Any, key: Any, made: Made) -> Made:
+def _shared(fun: Any, key: Any, result: Made) -> Made:
     is_method = isinstance(fun, types.MethodType)
     function = fun.__func__ if is_method else fun
     if is_structural(function) or is_decorated(function):
-        made.share(_family(function, (type(fun), key)))
-    elif is_method:  # an object is compared with another one, the function with nothing
-        made.share(_family(function, (type(fun), id(function), key)))
-    return made
+        result.share(_family(function, (type(fun), key)))
+    elif is_method:  # methods of different instances differ; the plain function has no instance
+        result.share(_family(function, (type(fun), id(function), key)))
+    return result
 
 
 def _family(function: types.FunctionType, key: Any) -> Family:
-    """What functions of the code of this one share, for the transform with this key."""
+    """The family of functions with the code of this one, for the transform with this key."""
     place = (function.__code__, id(function.__globals__), key)
-    found = _FAMILIES.get(place)
-    if found is None:
-        found = _FAMILIES.setdefault(place, (Family(), function))  # it lives, and so do the ids in the place
+    result = _FAMILIES.get(place)
+    if result is None:
+        result = _FAMILIES.setdefault(place, (Family(), function))  # keeps the ids in the key alive
         while len(_FAMILIES) > MAX_FAMILIES:
             _FAMILIES.popitem(last=False)
-    return found[0]
+    return result[0]

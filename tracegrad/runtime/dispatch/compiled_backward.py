@@ -1,9 +1,9 @@
-"""Compiled functions on the eager tape: calls of a traced function on Tensors.
+"""Record calls of compiled functions on Tensors as autograd nodes (compiled backward).
 
-The outputs of such a call have one node, `CompiledBackward`, whose backward pass is a compiled program too. What the
-forward pass keeps for it is chosen to save memory (`tracegrad.transforms.partition`). Where the backward pass is itself
-recorded, it is a traced function of the arguments and the cotangents, called on Tensors again; so there is a derivative
-of every order.
+All outputs of a call have one node, `CompiledBackward`, whose backward pass is a compiled program too. The
+residuals saved by the forward pass are chosen to save memory (`tracegrad.transforms.partition`). If the backward pass
+is itself recorded, it is a traced function of the arguments and the cotangents, called on Tensors again. Derivatives of
+every order are therefore available.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.backward import engine
 from tracegrad.torch.tape.recording.node import RELEASED, SECOND_TIME, Masked, Node, next_number, rewrap
 from tracegrad.torch.tape.recording.saved_tensor import Packed, made_by, modified
-from tracegrad.torch.tape.tensors import inplace_updates as views
+from tracegrad.torch.tape.tensors import inplace_updates
 from tracegrad.torch.tape.tensors.tensor import of_array
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.trace.driver.trace import Trace
-from tracegrad.trace.effects.result_template import in_turn
+from tracegrad.trace.effects.result_template import in_iteration
 from tracegrad.trace.random.draws import again
 from tracegrad.trace.sources.signature import Call
 from tracegrad.trace.sources.sources import Argument
@@ -42,20 +42,20 @@ __all__ = ["CompiledBackward", "OnTape", "Spent", "tensor_of"]
 
 
 class OnTape:
-    """What calls on Tensors need of one path: the forward graph with what it keeps, the backward program, made when it
-    is first needed, and the derived function."""
+    """The data of a path for calls on Tensors: the forward graph with its residuals, the backward program, compiled
+    when it is first needed, and the derived function."""
 
     def __init__(self, trace: Trace, name: str, body: Callable[..., Any], how: tuple[str, int] | None):
         assert trace.tape is not None
-        self._how = how  # the backward program is compiled, as the other; None where NumPy runs both
+        self._how = how  # options of the compiled backward program; None if NumPy runs both
         self.trace, self.tape, self.name, self.body = trace, trace.tape, name, body
         self.graph = trace.graph
         self._lock = new_lock()
         self._backward: Any = None
         self._derived: Any = None
         self._graph: Graph | None = None
-        self.saved: tuple[int, ...] = ()  # numbers of inputs that the backward pass takes
-        self.kept = 0  # how many outputs are kept for it
+        self.saved: tuple[int, ...] = ()  # numbers of the inputs saved for the backward pass
+        self.kept = 0  # number of residuals among the outputs
         written = {e.holder.key for e in trace.effects if e.kind == "tensor"}
         updated = {k for source, k in self.tape.stand_ins if source.key in written}
         if self.tape.joint is not None:
@@ -65,14 +65,14 @@ class OnTape:
             self.saved = tuple([places[x] for x in values if x.op is None])
             self.kept = len(values) - len(self.saved)
         tensors = {k for _, k in self.tape.stand_ins}
-        # By whether effects are repeated: the numbers of saved inputs that may be overwritten before the backward pass
-        # reads them. An ndarray may be changed by its owner, and has no version counter; a Tensor that the call updates
-        # in place is going to be.
+        # With and without effects: the numbers of saved inputs that may be overwritten before the backward pass reads
+        # them. An ndarray may be changed by its owner, and has no version counter; a Tensor that the call updates in
+        # place will be.
         self.copied = [
             tuple([k for k in self.saved if k not in tensors or k in overwritten])
             for overwritten in (set[int](), updated)
         ]
-        # By the same: of each Tensor from outside, whether a pass that is not recorded needs it as it was.
+        # With and without effects: for each outside Tensor, whether an unrecorded pass needs it unchanged.
         self.needed = [
             tuple([k in self.saved and k not in overwritten for _, k in self.tape.stand_ins])
             for overwritten in (set[int](), updated)
@@ -87,7 +87,7 @@ class OnTape:
 
     @property
     def backward(self) -> Any:
-        """The program (saved inputs, kept values, cotangents) -> (cotangents of the wanted Tensors)."""
+        """The backward program (saved inputs, residuals, cotangents) -> (cotangents of the wanted Tensors)."""
         if self._backward is not None:
             return self._backward
         with self._lock:
@@ -104,7 +104,7 @@ class OnTape:
             return self._backward
 
     def derived(self, make: Callable[..., Any]) -> Any:
-        """The traced function (args, kwargs, Tensors, cotangents) -> cotangents that a recorded pass calls."""
+        """The traced function (args, kwargs, Tensors, cotangents) -> cotangents, called by a recorded backward pass."""
         with self._lock:
             if self._derived is None:
                 self._derived = make(self._pulled, f"{self.name} backward")
@@ -118,8 +118,8 @@ class OnTape:
         body = self.body if trace is None else trace.world.inline(self.body)
         result = body(*args, **kwargs)
         read = [_stand_in(trace, source) for source, _ in self.tape.stand_ins if not isinstance(source, Argument)]
-        given = {id(x) for x in (*leaves.values(), *read)}
-        outputs = [x for x in _made(result, set()) if x.requires_grad and id(x) not in given]
+        inputs = {id(x) for x in (*leaves.values(), *read)}
+        outputs = [x for x in _made(result, set()) if x.requires_grad and id(x) not in inputs]
         if len(outputs) != len(cts):
             raise UnsupportedError(
                 located(
@@ -128,17 +128,17 @@ class OnTape:
                 )
             )
         wanted = [leaves[s.name] if isinstance(s, Argument) else _stand_in(trace, s) for s in self.tape.wanted]
-        found = engine.grad(outputs, wanted, list(cts), create_graph=True, allow_unused=True)
-        return tuple([zeros_like(x) if ct is None else ct for x, ct in zip(wanted, found)])
+        match = engine.grad(outputs, wanted, list(cts), create_graph=True, allow_unused=True)
+        return tuple([zeros_like(x) if ct is None else ct for x, ct in zip(wanted, match)])
 
     # -- a call ----------------------------------------------------------------------------------------------------
     def finish(self, call: Call, captured: Sequence[Any], outputs: Sequence[Any], owner: Any) -> Any:
-        """The result of a call with these outputs of the program; repeats the effects."""
+        """Build the result of a call from the outputs of the program, and repeat the side effects."""
         node = self._node(call, captured, outputs, owner)
         if owner.effects:
             for effect in self.trace.effects:
                 if effect.recorded is not None:
-                    views.check(effect.holder.read(), effect.recorded)
+                    inplace_updates.check(effect.holder.read(), effect.recorded)
         return self.trace.finish(outputs, lambda array, root: tensor_of(array, root, node), owner.effects)
 
     def _node(self, call: Call, captured: Sequence[Any], outputs: Sequence[Any], owner: Any) -> Any:
@@ -148,8 +148,8 @@ class OnTape:
         if self.tape.joint is None:
             return Spent(self.tape.spent, edges) if self.tape.spent else None
         watched = [source.read() for source, _ in self.tape.stand_ins]
-        kept = tuple(outputs[len(outputs) - self.kept :])
-        node = CompiledBackward(self, call, [*call.leaves, *captured], call.tensors, edges, watched, kept, owner)
+        saved = tuple(outputs[len(outputs) - self.kept :])
+        node = CompiledBackward(self, call, [*call.leaves, *captured], call.tensors, edges, watched, saved, owner)
         if STATE.watching:
             node.metadata["traceback_"] = traceback.format_stack()
         if STATE.saving:
@@ -158,7 +158,7 @@ class OnTape:
 
 
 def tensor_of(array: Any, root: int, node: Any) -> Tensor:
-    """An output as a Tensor: number `root` of those that `node` has the derivative of, if that is not negative."""
+    """An output as a Tensor: differentiable output number `root` of `node`, unless `root` is negative."""
     out: Tensor = of_array(np.asarray(array))
     if root >= 0 and node is not None:
         out._requires, out._edge = True, (node, root)
@@ -181,12 +181,12 @@ def _made(x: Any, seen: set[int]) -> Iterator[Tensor]:
     elif kind is not None:
         children, aux = kind.flatten(x)
         held = list(children)
-        for i in in_turn(kind, aux, len(held)):
+        for i in in_iteration(kind, aux, len(held)):
             yield from _made(held[i], seen)
 
 
 class Spent(Node):
-    """The derivative that a traced function has used up, or that an update in place has made impossible."""
+    """Node of a derivative that is consumed, or invalidated by an update in place."""
 
     __slots__ = ("why",)
     several = True
@@ -202,7 +202,7 @@ class Spent(Node):
 
 
 class CompiledBackward(Node):
-    """One call of a compiled function: its inputs, and what the forward pass kept for the backward pass."""
+    """Node of one call of a compiled function: its inputs, and the residuals for the backward pass."""
 
     __slots__ = ("call", "checks", "inputs", "kept", "owner", "path", "tensors")
     several = True
@@ -212,14 +212,14 @@ class CompiledBackward(Node):
         watched: Sequence[Any], kept: tuple[Any, ...], owner: Any,
     ):  # fmt: skip
         self.path, self.owner, self.kept, self.edges = path, owner, kept, edges
-        self.call: Any = call  # or one like it
+        self.call: Any = call  # or an equivalent one
         self.inputs: Any = inputs
-        self.tensors: Any = tensors  # those among the arguments
+        self.tensors: Any = tensors  # the Tensors among the arguments
         for k in path.copied[owner.effects]:
             if inputs[k].__class__ is np.ndarray:
                 inputs[k] = inputs[k].copy()
-        # The counters, versions and arrays of what has to stay as it is, and whether a pass that is not recorded needs
-        # it too.
+        # The version counters, versions and arrays that must not change, and whether an unrecorded pass needs them
+        # too.
         self.checks = [
             (counter, counter[0], t.array, needed)
             for t, needed in zip(watched, path.needed[owner.effects])
@@ -229,7 +229,7 @@ class CompiledBackward(Node):
 
     @property
     def count(self) -> int:  # type: ignore[override]
-        """How many outputs there are."""
+        """The number of outputs."""
         return len(self.path.tape.roots)
 
     def pull(self, cts: Any, recording: bool) -> Sequence[Any]:
@@ -238,28 +238,28 @@ class CompiledBackward(Node):
         for counter, version, array, needed in self.checks:
             if counter[0] != version and (needed or recording):
                 raise modified(array, counter, version, made_by(None, counter))
-        path, given = self.path, self._given(cts)
+        path, args = self.path, self._given(cts)
         if recording:
-            return self._recorded([rewrap(ct, None) if isinstance(ct, np.ndarray) else ct for ct in given])
-        values = self._values(given)
+            return self._recorded([rewrap(ct, None) if isinstance(ct, np.ndarray) else ct for ct in args])
+        values = self._values(args)
         program = path.backward
-        found = program.entry(*values)  # which takes what lies as it was, and raises nothing
-        if found is MISS:
-            found = program.run([conformed(x) for x in values])
-        return (found,) if program.single else found
+        result = program.entry(*values)  # takes the saved layouts, and does not raise
+        if result is MISS:
+            result = program.run([conformed(x) for x in values])
+        return (result,) if program.single else result
 
     def blame(self, cts: Any, found: Sequence[Any]) -> None:
-        given = self._given(cts)
-        if not self.path.trace.effects:  # the tape of a call of plain Python knows the lines
+        args = self._given(cts)
+        if not self.path.trace.effects:  # the tape of a plain Python call knows the source lines
             with enable_grad(), again(self.call):
-                self.path._pulled(*self._arguments(), dict(self.tensors), [rewrap(ct, None) for ct in given])
-        raise_origin(f"the derivative of {self.path.name}", self.path.graph_back, self._values(given), found)
+                self.path._pulled(*self._arguments(), dict(self.tensors), [rewrap(ct, None) for ct in args])
+        raise_origin(f"the derivative of {self.path.name}", self.path.graph_back, self._values(args), found)
 
     def _recorded(self, cts: Sequence[Any]) -> Sequence[Any]:
-        """The cotangents by a call of the derived function on the Tensors of this call."""
-        with again(self.call):  # which draws what this call has drawn
-            found: Sequence[Any] = self.path.derived(self.owner.derive)(*self._arguments(), dict(self.tensors), cts)
-        return found
+        """The cotangents, computed by a call of the derived function on the Tensors of this call."""
+        with again(self.call):  # repeats the random draws of this call
+            results: Sequence[Any] = self.path.derived(self.owner.derive)(*self._arguments(), dict(self.tensors), cts)
+        return results
 
     def _given(self, cts: Any) -> list[Any]:
         """The cotangents as arrays."""
@@ -269,12 +269,12 @@ class CompiledBackward(Node):
         ]
 
     def _values(self, given: Sequence[Any]) -> list[Any]:
-        """The operands of the program for cotangents."""
-        kept = [x() if x.__class__ is Packed else x for x in self.kept]
-        return [*[self.inputs[k] for k in self.path.saved], *kept, *given]
+        """The operands of the backward program."""
+        saved = [x() if x.__class__ is Packed else x for x in self.kept]
+        return [*[self.inputs[k] for k in self.path.saved], *saved, *given]
 
     def _arguments(self) -> tuple[Any, Any]:
-        """The arguments of the call, and those by name."""
+        """The positional and keyword arguments of the call."""
         leaves = [self.tensors.get(k, x) for k, x in enumerate(self.inputs[: self.path.arguments])]
         args, kwargs = self.call.rebuild(leaves)
         return args, kwargs

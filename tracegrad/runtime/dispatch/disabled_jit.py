@@ -1,16 +1,16 @@
-"""Calls that are not compiled: jit is disabled, or a trace was given up. Derivatives are traced at each call.
+"""Run calls without compilation: `disable_jit`, or a trace that was given up.
 
-What is only called runs as it stands. A derivative is recorded as compiled code has it recorded, so that it passes
-through all that does there: through `np.array([x[0], x[1]])`, arrays that are filled element by element, `math`,
-`float`, SciPy. Its graph is then replayed by NumPy. Loops are recorded turn by turn, so each line runs as often as in
-Python, and what is printed or looked at on the way are values. The trace is of one call (`World.once`), so what it
-could not repeat is no reason to end it.
+A function that derives nothing runs as plain Python. A derivative is traced at each call, so that it passes through
+everything a compiled derivative passes through: `np.array([x[0], x[1]])`, arrays filled element by element, `math`,
+`float`, SciPy. Its graph is then replayed by NumPy. Loops are recorded iteration by iteration, so each line runs as
+often as in Python, and printed or inspected values are concrete. The trace serves one call (`World.once`), so an action
+that it could not repeat does not abort it.
 
-On Tensors, too, a function runs as it stands, and they have the nodes of each operation. Where that loses a derivative,
-which NumPy, SciPy and `math` do that ask them for an ndarray or a number, the call is recorded as well.
+On Tensors, a function also runs as plain Python, and each operation records a node. If that loses a derivative, as in
+NumPy, SciPy and `math`, which ask Tensors for an ndarray or a number, the call is traced as well.
 
-The tape is asked where a trace does not know how, as for complex numbers. A number that is taken there of what is
-differentiated would lose its derivative, and raises instead.
+The eager tape computes a derivative that no trace supports, as of complex numbers. A conversion to a number would lose
+its derivative there, and raises instead.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tracegrad.errors import (
 from tracegrad.runtime.diagnostics.nan_origin import look
 from tracegrad.runtime.dispatch.specializations import ROOM, Found, Interpreted, Path
 from tracegrad.torch.modes import STATE
-from tracegrad.trace.builder.abort import STEPS, TURN_BY_TURN
+from tracegrad.trace.builder.abort import ITERATION_BY_ITERATION, STEPS
 from tracegrad.trace.driver.trace import Trace, trace_call
 from tracegrad.trace.effects.effects import Effect, set_attribute
 from tracegrad.trace.random.draws import rewind
@@ -49,7 +49,7 @@ from tracegrad.transforms.container_writeback import shared_by, value_of
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.dispatcher import Dispatcher
 
-# What Python says where a method of ndarray's, which it has looked up in the class, is given something else.
+# Python's error text for a method of ndarray that is called on another type.
 _OF_NDARRAYS = re.compile(r"descriptor '(\w+)' for 'numpy.ndarray' objects doesn't apply to a")
 
 __all__ = ["as_it_stands", "as_memory_is", "eagerly", "once"]
@@ -58,8 +58,8 @@ __all__ = ["as_it_stands", "as_memory_is", "eagerly", "once"]
 def eagerly(
     function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], why: str = "", call: Call | None = None
 ) -> Any:
-    """A call of a traced function that is not compiled, for a reason or because nobody wants it; `call` is what its
-    arguments were taken apart to, if they were."""
+    """Run a call of a traced function without compilation, for the reason `why` or because it is disabled; `call` has
+    its unpacked arguments, if they are unpacked."""
     if STATE.depth or STATE.level is not None:
         return function.body(*args, **kwargs)
     if function.has_plain:
@@ -68,36 +68,35 @@ def eagerly(
 
 
 def once(function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], why: str) -> Any:
-    """A call of a derivative that is not compiled, as there is a reason or nobody wants it: what it does is recorded as
-    a trace would record it, for this call alone, and replayed by NumPy. Where that is not known either, it runs on the
-    tape."""
-    found = None
+    """Run a call of a derivative without compilation: trace it for this call alone, and replay the graph by NumPy. If
+    it cannot be traced either, run it on the tape."""
+    result = None
     with plainly(why):
         try:
             if not call.carriers and not any(map(_is_of_subclass, call.leaves)):
-                found = function._guarded(call, lambda: _recorded(function, call))
+                result = function._guarded(call, lambda: _recorded(function, call))
         except LostDerivativeError:
             raise
         except TracegradError as error:
             if not getattr(error, "on_tape", True):
                 raise
             why = f"{why}; {error}" if why and why != str(error) else str(error)
-        if found is not None and not _overlaps(call, found):
-            return _finished(function, call, found)
-        if found is not None:
-            _undo(found[0].trace)
+        if result is not None and not _overlaps(call, result):
+            return _finished(function, call, result)
+        if result is not None:
+            _undo(result[0].trace)
     rewind(call)
     _require_known_classes(call, why)
     effects: Sequence[Effect] = call.writes
     several = set[int]()
-    if found is not None:
-        world, effects = found[0].trace.world, found[0].trace.effects
+    if result is not None:
+        world, effects = result[0].trace.world, result[0].trace.effects
         with on_call(call):
-            shared = _shared_memory(found[0].trace)
-            _require_own_memory(call, found, shared)
-            several = {id(source.read()) for group in found[0].trace.groups for source in group}
+            shared = _shared_memory(result[0].trace)
+            _require_own_memory(call, result, shared)
+            several = {id(source.read()) for group in result[0].trace.groups for source in group}
         why = f"{why}; {shared}" if why else shared
-        if world.class_asked:  # on the tape a value has another class
+        if world.class_asked:  # a value on the tape has another class
             raise UnsupportedError(f"{world.class_asked}: {why}")
     require_nothing_taken(call, why)
     with plainly(why), shared_by(several):
@@ -105,15 +104,15 @@ def once(function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[s
 
 
 def _require_known_classes(call: Call, why: str) -> None:
-    """UnsupportedError where an argument is a memory map or the like, which would be an ndarray to code on the tape."""
+    """Raise UnsupportedError for a memory map or another subclass of ndarray, which would be an ndarray on the tape."""
     classes = [kind[2] for kind in call.key[1] if type(kind) is tuple and len(kind) == 3 and kind[2] is not np.generic]
     if classes:
         raise UnsupportedError(located(f"an argument is a {classes[0].__name__}: {why}"))
 
 
 def as_memory_is(function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], trace: Trace) -> Any:
-    """A call that is compiled, but writes to what is also something else that it reads: its graph does not know that,
-    so that it runs as plain Python, or as it is recorded."""
+    """Run a compiled call whose outputs overwrite other operands that it reads. Its graph does not model the aliasing,
+    so the call runs as plain Python, or is recorded."""
     why = _shared_memory(trace)
     function.told.plain(function.name, why)
     if not function.has_plain:
@@ -123,7 +122,7 @@ def as_memory_is(function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs
 
 
 def _shared_memory(trace: Trace) -> str:
-    """Why a call cannot write as its graph does. Within `on_call`."""
+    """Why a call cannot write as its graph does. Used within `on_call`."""
     sealed = [source for source in trace.written if not source.read().flags.writeable]
     if sealed:
         return f"{sealed[0]} cannot be written to: the array is read-only"
@@ -132,7 +131,8 @@ def _shared_memory(trace: Trace) -> str:
 
 
 def _require_own_memory(call: Call, found: Found, why: str) -> None:
-    """UnsupportedError where an argument has part in what is written and read: on the tape it would not."""
+    """Raise UnsupportedError if an argument aliases an array that is written and read: the tape does not model the
+    alias."""
     arguments = [x for x in call.leaves if isinstance(x, np.ndarray)]
     captured = [x for x in found[2] if isinstance(x, np.ndarray)]
     for w in [source.read() for source in found[0].trace.written]:
@@ -145,7 +145,7 @@ def _require_own_memory(call: Call, found: Found, why: str) -> None:
 def _on_the_tape(
     function: Dispatcher, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], effects: Sequence[Effect], why: str
 ) -> Any:
-    """A call as it stands, of which is known what it writes: it leaves values there, not what stands for them."""
+    """Run a call on the tape; its known writes store values, not proxies."""
     try:
         return function.body(*args, **kwargs)
     except TypeError as error:
@@ -177,8 +177,8 @@ def _named(holder: Any) -> Any:
 
 
 def as_it_stands(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], why: str = "") -> Any:
-    """A call of a function that derives nothing itself. Where Tensors lose a derivative in it, what counts is its
-    recording, if there is one that keeps it; unless the function changes what is outside, which is done by then."""
+    """Run a function that derives nothing itself as plain Python. If a Tensor loses its derivative, a recording of the
+    call that keeps the derivative replaces the result, unless the function has side effects, which are already done."""
     refused = WARNED.refused
     with holding() as told, plainly(why):
         try:
@@ -199,7 +199,7 @@ def as_it_stands(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def _instead(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
-    """The result of a call that has been made, with the derivative that was lost there."""
+    """The result of a completed call with the lost derivative restored, or None."""
     if function._is_method_call(args):
         function, args = function._method_of(args[0]), args[1:]
     with holding() as told:
@@ -207,21 +207,21 @@ def _instead(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]
             call = function.binder.take_apart(args, kwargs)
             call.again = True
             known = not call.carriers and not call.plainly
-            found = function._guarded(call, lambda: _recorded(function, call)) if known else None
-        except Exception:  # whatever it is, the call has met it
+            result = function._guarded(call, lambda: _recorded(function, call)) if known else None
+        except Exception:  # the call itself has raised it, too
             return None
         finally:
             lost = bool(told)
             told.clear()
-    if found is not None:
-        _undo(found[0].trace)  # which the call itself has done
-    if found is None or lost or found[0].trace.effects or found[0].trace.raised:
+    if result is not None:
+        _undo(result[0].trace)  # the call itself has done the effects
+    if result is None or lost or result[0].trace.effects or result[0].trace.raised:
         return None
-    return (_finished(function, call, found),)
+    return (_finished(function, call, result),)
 
 
 def _undo(trace: Trace) -> None:
-    """Take back what the recording of a call has done to objects that it was given as they are."""
+    """Undo the effects of a recording on objects that were passed unchanged."""
     world: Any = trace.world
     world.natives.rewind()
 
@@ -232,7 +232,7 @@ def _overlaps(call: Call, found: Found) -> bool:
 
 
 def _finished(function: Dispatcher, call: Call, found: Found) -> Any:
-    """The result of a call that was recorded."""
+    """The result of a recorded call."""
     path, outputs, captured = found
     error, path.trace.error = path.trace.error, None
     if error is not None:
@@ -248,7 +248,7 @@ def _finished(function: Dispatcher, call: Call, found: Found) -> Any:
 
 
 def _inputs(call: Call) -> list[Any]:
-    """The leaves of a call as inputs of a graph: for objects, which a trace of one call takes as they are, any
+    """The leaves of a call as graph inputs; an object, which a trace of one call takes unchanged, becomes a dummy
     number."""
     return [x if isinstance(x, np.ndarray | np.generic | float | int | complex) else 0 for x in call.leaves]
 
@@ -258,8 +258,8 @@ def _is_of_subclass(x: Any) -> bool:
 
 
 def _recorded(function: Dispatcher, call: Call) -> Found | None:
-    """What a call records, and what NumPy makes of it; None where it has to run as it stands."""
-    room, varying = ROOM, frozenset[Hashable]([TURN_BY_TURN, STEPS])
+    """Record a call and replay it by NumPy; None if it must run as plain Python."""
+    room, varying = ROOM, frozenset[Hashable]([ITERATION_BY_ITERATION, STEPS])
     while True:
         try:
             path, outputs, captured = _replayed(function, call, room, varying)
@@ -280,8 +280,7 @@ def _recorded(function: Dispatcher, call: Call) -> Found | None:
 def _replayed(
     function: Dispatcher, call: Call, room: int, varying: Collection[Hashable]
 ) -> tuple[Path, Sequence[Any] | None, list[Any]]:
-    """The path of a trace of this one call, its outputs, which are None where it does not come to its end, and the
-    captured arrays."""
+    """The path of a trace of this one call, its outputs (None if the trace was aborted), and the captured arrays."""
     trace = None
     try:
         with room_for(room):

@@ -1,16 +1,16 @@
-"""Traced functions: what `trace`, `grad` and the other transforms return, and what happens when one is called.
+"""Dispatch calls of traced functions (`trace`, `grad`, ...) to specializations, paths and programs.
 
-The hot path hands the arguments to the last program's entry point, which checks them itself; any mismatch is a MISS and
+The fast path hands the arguments to the last program's entry point, which checks the guards. A mismatch is a MISS, and
 the slow path decides: another program of the same function, another path of the trace tree, a new trace, or an error.
 
-One function holds many *specializations*, by the key of the call (structure, dtypes, shapes, static values). Each
-has *paths*: programs that assume certain values of captured variables and certain answers to questions the Python
-code asked (value guards). Programs return the guard values beside their results. When they differ from what the
-path assumed, the values up to the first difference tell which path to try next: the paths of a specialization are
-the leaves of a tree.
+One function holds many *specializations*, by the key of the call (structure, dtypes, shapes, static values). Each has
+*paths*: programs that assume certain values of captured variables, and certain answers to questions the Python code
+asked (value guards). Programs return the guard values together with their results. If they differ from the assumed
+ones, the values up to the first difference select the next path: the paths of a specialization are the leaves of a
+tree.
 
-A call in which an op raises, or the function itself, is run as plain Python: what it raises, where, and what it has
-done by then are then Python's own. A path that ends so has guards and no program.
+A call in which an op or the function raises is run again as plain Python, so the exception, its place, and the side
+effects before it are Python's own. A path that ends so has guards and no program.
 """
 
 from __future__ import annotations
@@ -63,42 +63,42 @@ __all__ = ["Dispatcher"]
 
 MAX_SPECIALIZATIONS = 256
 MAX_PATHS = 64
-# Instances without weak references that a traced method keeps programs for.
+# Maximum instances without weak references whose programs a traced method keeps.
 MAX_KEPT = 64
 _VALUES = (np.ndarray, Carrier, float, int)
-# Rounding can make the compiled answer to a question differ from NumPy's; then paths are tried this many times.
+# Maximum attempts to find a path: rounding can make a compiled guard value differ from NumPy's.
 MAX_ATTEMPTS = 8
-# How many hot paths are tried, where calls come in turn; and how often one is found there before it becomes the first.
-MOST_TURNS = 8
+# Maximum entries of a polymorphic inline cache, and hits after which an entry becomes the first.
+MOST_ENTRIES = 8
 AGAIN = 64
 
 
 class Dispatcher(Inlinable):
-    """A function that is traced and compiled when it is called; see `tracegrad.trace` for how to make one."""
+    """A traced function: it is traced and compiled when it is called; `tracegrad.trace` makes one."""
 
-    # Whether what the function does to Tensors from outside is done at each call.
+    # Whether the function's effects on outside Tensors are repeated at each call.
     effects = True
     __class_getitem__: Any = classmethod(types.GenericAlias)
-    # What the hot path of this class is as a function, if that is known.
-    turn: Any = None
+    # The fast path of this class as a function, if it is known.
+    entry: Any = None
     __slots__ = (
-        "_counts", "_donated", "_kept", "_lock", "_met", "_methods", "_pace", "_plain", "_shared", "_specializations",
-        "_turns", "_unmet", "binder", "body", "fun", "name", "optimize", "tiered", "told",
+        "_counts", "_donated", "_inline_caches", "_kept", "_lock", "_met", "_methods", "_pace", "_plain", "_shared",
+        "_specializations", "_unmet", "binder", "body", "fun", "name", "optimize", "tiered", "told",
     )  # fmt: skip
 
     def __init__(self, fun: Callable[..., Any], *, body: Any = None, signature: Any = None,
                  static_argnums: Any = (), static_argnames: Any = (), name: str = "",
                  tiered: bool | None = None, optimize: int | None = None,
                  donate_argnums: Any = (), donate_argnames: Any = ()):  # fmt: skip
-        # The attributes of a callable object are its own, those of a function are labels.
+        # The attributes of a callable object are state; the attributes of a function are labels.
         functools.update_wrapper(self, fun, updated=("__dict__",) if isinstance(fun, types.FunctionType) else ())
         self.fun, self.body = fun, body if body is not None else fun
         self.name, self.tiered, self.optimize = name or describe(fun).name, tiered, optimize
         self.binder = Binder(fun if signature is None else signature, static_argnums, static_argnames)
         self._donated = self.binder.donated(donate_argnums, donate_argnames)
-        # By the number of positional arguments and the keywords in canonical form, the hot paths of calls that come in
-        # turn; and how often one was used.
-        self._turns: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        # The polymorphic inline caches, by the number of positional arguments and the keywords in canonical form; and
+        # the hits of each entry.
+        self._inline_caches: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self._met = 0
         self._plain: Any = type(self)
         self._lock = new_lock()
@@ -114,19 +114,19 @@ class Dispatcher(Inlinable):
         return self.call_slowly(args, kwargs)
 
     def call_slowly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call that the hot path of the class does not know."""
-        while args and args[-1] is MISS:  # what that was not given
+        """Handle a call that the fast path rejects."""
+        while args and args[-1] is MISS:  # omitted arguments
             args = args[:-1]
         form = (len(args), *kwargs)
-        for hot in self._turns.get(form, ()):
-            if hot is not self.__class__.turn:
+        for hot in self._inline_caches.get(form, ()):
+            if hot is not self.__class__.entry:
                 result = hot(self, *args, *kwargs.values())
                 if result is not MISS:
                     self._met += 1
                     if not self._met % AGAIN:
                         self._prefer(hot, form)
                     return result
-        if not unusual and noted():  # what hot paths do not do
+        if not unusual and noted():  # fast paths do not handle it
             return self(*args, **kwargs)
         if unusual:
             return self._call(args, kwargs)
@@ -136,14 +136,14 @@ class Dispatcher(Inlinable):
         return result
 
     def _prefer(self, hot: Any, form: tuple[Any, ...]) -> None:
-        """Try this hot path first from now on."""
-        others = [x for x in self._turns.get(form, ()) if x is not hot]
-        self._turns[form] = (hot, *others)
+        """Try this fast path first from now on."""
+        others = [x for x in self._inline_caches.get(form, ()) if x is not hot]
+        self._inline_caches[form] = (hot, *others)
         if hot.face is not None:
             self.__class__ = hot.face
 
     def _heat(self, path: Path, call: Call, captured: Sequence[Any]) -> None:
-        """Prepare for calls that repeat this one of a path: alone, or in turn with others."""
+        """Install fast paths for calls like this one: a single one, or one among alternating calls."""
         lies = path.lies([*call.leaves, *captured])
         if not path.ready(lies) or (path.trace.effects and not self.effects) or not path.comes_again(call):
             return
@@ -151,55 +151,55 @@ class Dispatcher(Inlinable):
         again = len(form) > 1 or path.is_hot(form)
         donated = path.arrays(self.binder.leaves_of(call, self._donated)) if self._donated else ()
         self.__class__ = path.hot(self.binder, call, self._plain, self.name, donated, lies)
-        turn = path.turn(call, donated, lies) if again else None
-        if turn is not None:
-            others = [x for x in self._turns.get(form, ()) if x is not turn]
-            alike = [x for x in others if x.key == turn.key][1:]  # each of which may run a program in vain
-            self._turns[form] = (turn, *[x for x in others if x not in alike][: MOST_TURNS - 1])
+        entry = path.cache_entry(call, donated, lies) if again else None
+        if entry is not None:
+            others = [x for x in self._inline_caches.get(form, ()) if x is not entry]
+            alike = [x for x in others if x.key == entry.key][1:]  # each may run a program in vain
+            self._inline_caches[form] = (entry, *[x for x in others if x not in alike][: MOST_ENTRIES - 1])
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:
             return self
-        if tree.is_node(instance) or sys.getrefcount(instance) <= ALONE:  # the method is all that keeps it alive
+        if tree.is_node(instance) or sys.getrefcount(instance) <= ALONE:  # only the method keeps it alive
             return functools.partial(self, instance)
         return self._method_of(instance)
 
     def share(self, family: Family) -> None:
-        """Use the programs of other functions of equal code. The first function of a family keeps its own: what it
-        reads is found faster."""
+        """Share the programs of a family. Its first function uses private programs, whose captured variables are found
+        faster."""
         if family.begun:
             self._specializations, self._lock, self._shared = family.specializations, family.lock, True
         family.begun = True
 
     def _is_method_call(self, args: tuple[Any, ...]) -> bool:
-        """Whether the first argument is the instance, or class, that this is a method of: `Model.forward(model, x)`."""
-        if not args or isinstance(args[0], _VALUES) or self.body is not self.fun:  # a derivative is not the method's
+        """Whether the first argument is the instance, or class, of this method: `Model.forward(model, x)`."""
+        if not args or isinstance(args[0], _VALUES) or self.body is not self.fun:  # a derivative is no method
             return False
         plain = isinstance(self.fun, types.FunctionType) and 0 not in self.binder.static_nums
         return plain and not tree.is_node(args[0]) and has_user_attributes(args[0])
 
     def _method_of(self, instance: Any) -> Any:
-        """The traced method of one instance, whose attributes are its captured variables."""
+        """The traced method bound to an instance, whose attributes are captured variables."""
         with self._lock:
-            found = self._methods.get(id(instance))
-            if found is None:
+            result = self._methods.get(id(instance))
+            if result is None:
                 key = id(instance)
                 method = Method(self.fun, instance, lambda _: self._methods.pop(key, None))
-                if not method.weak:  # which keeps the instance alive
+                if not method.weak:  # a strong reference to the instance
                     self._kept = [*self._kept[-MAX_KEPT + 1 :], (key, instance)]
                     self._methods = {k: m for k, m in self._methods.items() if m.fun.weak or k in dict(self._kept)}
-                found = self._methods[key] = self._plain(
+                result = self._methods[key] = self._plain(
                     method, static_argnums=tuple([n - 1 for n in self.binder.static_nums if n]),
                     static_argnames=tuple(self.binder.static_names), name=self.name, **self.options,
                     donate_argnums=tuple([n - 1 for n in self._donated if type(n) is int and n]),
                     donate_argnames=tuple([n for n in self._donated if type(n) is str]),
                 )  # fmt: skip
-            return found
+            return result
 
     def __repr__(self) -> str:
         return f"<traced {self.name}>"
 
-    # -- what users ask ------------------------------------------------------------------------
+    # -- user interface ------------------------------------------------------------------------
     def cache_info(self) -> CacheInfo:
         """Counts of traces and of slow-path calls since the last `clear`."""
         with self._lock:
@@ -207,14 +207,14 @@ class Dispatcher(Inlinable):
             return CacheInfo(**self._counts, specializations=len(self._specializations), limited=kinds)
 
     def waiting(self, call: Call) -> list[Path]:
-        """The paths for calls like this one that have been answered, and have no machine code yet."""
-        found = self._specializations.get(call.key)
-        return [path for path in found.paths if path.waits] if found is not None else []
+        """The paths for calls like this one that are interpreted and have no machine code yet."""
+        result = self._specializations.get(call.key)
+        return [path for path in result.paths if path.waits] if result is not None else []
 
     def clear(self) -> None:
         """Forget all traces and programs of this function."""
         with self._lock:
-            self._turns = {}
+            self._inline_caches = {}
             self.__class__ = self._plain
             self._specializations = OrderedDict()
             self._unmet, self._pace = Unmet(), Pace()
@@ -222,28 +222,29 @@ class Dispatcher(Inlinable):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Those by which this function is compiled, and what is derived from it."""
+        """The compilation options, which derived functions inherit."""
         return {"tiered": self.tiered, "optimize": self.optimize}
 
     @property
     def first_call(self) -> str:
-        """Who answers the first call of a program that is not known: as `settings.first_call`."""
+        """The tier of the first call of a new program, as `settings.first_call`."""
         return settings.first_call if self.tiered is None else "background" if self.tiered else "compile"
 
     def how(self) -> tuple[str, int]:
-        """When programs are compiled, and how: `settings.first_call` and `settings.optimize`, or what is said here."""
+        """The tier of first calls and the optimization level: `settings.first_call` and `settings.optimize`, or own
+        options."""
         return self.first_call, settings.optimize if self.optimize is None else self.optimize
 
     # -- the slow path -----------------------------------------------------------------------------
     def inlined(self, world: Any) -> Any:
-        """What a call of this function inside a trace runs: it is recorded into that trace."""
+        """The body that a call inside a trace runs: it is recorded into that trace."""
         return world.inline(self.body)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         trace = current_trace()
         if trace is not None:
             return self.inlined(trace.world)(*args, **kwargs)
-        if jit_disabled() or STATE.level is not None or sprung():  # tangents are the tape's, traps NumPy's
+        if jit_disabled() or STATE.level is not None or sprung():  # the tape handles tangents, and NumPy handles traps
             return eagerly(self, args, kwargs)
         if self._is_method_call(args):
             return self._method_of(args[0])(*args[1:], **kwargs)
@@ -275,7 +276,7 @@ class Dispatcher(Inlinable):
         return result
 
     def _plainly(self, path: Path, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call that raises, or in which an operation does, as plain Python; of a derivative, as it is recorded."""
+        """Run a call that raises, or in which an op raises, as plain Python; a derivative is recorded instead."""
         if self.body is not self.fun:
             result = once(self, call, args, kwargs, path.trace.raised)
         else:
@@ -287,65 +288,64 @@ class Dispatcher(Inlinable):
 
     @property
     def has_plain(self) -> bool:
-        """Whether plain Python does the same: it is no derivative, nor a backward pass."""
+        """Whether plain Python computes the same: the function is neither a derivative nor a backward pass."""
         return self.body is self.fun and self.effects
 
     def is_limited(self, call: Call) -> bool:
-        """Whether such calls run as plain Python, as they were traced again and again. Derivatives are not limited."""
+        """Whether calls like this one run as plain Python after too many retraces. Derivatives are not limited."""
         return call in self._unmet and self.has_plain
 
     def why_limited(self, call: Call) -> str:
-        """Why such calls run as plain Python, though there may be programs for them."""
+        """Why calls like this one run as plain Python although programs may exist; "" if they do not."""
         return limited() if self.is_limited(call) else self._pace.why if self._pace.rests else ""
 
     def _specialization(self, key: Any) -> Specialization:
         with self._lock:
-            found = self._specializations.get(key)
-            if found is None:
-                found = self._specializations[key] = Specialization()
+            result = self._specializations.get(key)
+            if result is None:
+                result = self._specializations[key] = Specialization()
                 if len(self._specializations) > MAX_SPECIALIZATIONS:
                     self._specializations.popitem(last=False)
             else:
                 self._specializations.move_to_end(key)
-            return found
+            return result
 
     def derive(self, fun: Callable[..., Any], name: str) -> Dispatcher:
-        """A traced function derived from this one."""
-        made: Dispatcher = self._plain(fun, name=name, **self.options)
-        return made
+        """Make a traced function with the same options."""
+        result: Dispatcher = self._plain(fun, name=name, **self.options)
+        return result
 
     def find(self, call: Call, plainly: bool = False) -> Found:
-        """The path that holds for `call`, traced and compiled if there is none yet, and its outputs. With `plainly`, a
-        call of a function that would be one path too many is to run as plain Python, and the path is any."""
-        found: Found = self._guarded(call, lambda: self._find(call, plainly))
-        return found
+        """Find the path for `call`, traced and compiled if necessary, and its outputs. With `plainly`, a call that
+        would exceed the number of paths is to run as plain Python, and the path is any."""
+        result: Found = self._guarded(call, lambda: self._find(call, plainly))
+        return result
 
     def _guarded(self, call: Call, search: Callable[[], Any]) -> Any:
-        """What `search` finds for a call. An exception leaves the modes as they were."""
-        errors, before = traps(), (RECORDERS.current, CALLS.call, ROOMS.turns)
+        """Run `search` for a call; an exception restores the modes."""
+        errors, before = traps(), (RECORDERS.current, CALLS.call, ROOMS.iterations)
         call.function = self.fun
         try:
             with on_call(call):
                 return search()
         except BaseException:
-            # A signal may have come while one of these was about to be restored.
-            RECORDERS.current, CALLS.call, ROOMS.turns = before
+            # A signal may have interrupted the restoration.
+            RECORDERS.current, CALLS.call, ROOMS.iterations = before
             restore_traps(errors)
             raise
 
     def find_in_full(self, call: Call) -> Found:
-        """As `find`, but the path is compiled, and knows the user's lines: what another process has traced is traced
-        again."""
-        found = self.find(call)
-        if getattr(found[0].program, "recalled", False):
+        """As `find`, but the path is compiled and has source lines: a trace restored from disk is traced again."""
+        result = self.find(call)
+        if getattr(result[0].program, "recalled", False):
             with settings.override(cache_traces=False), self._lock:
                 spec = self._specialization(call.key)
                 spec.paths = tuple([p for p in spec.paths if not getattr(p.program, "recalled", False)])
-                found = self.find(call)
+                result = self.find(call)
         rewind(call)
-        if found[0].waits:
-            found[0].program.compile()
-        return found
+        if result[0].waits:
+            result[0].program.compile()
+        return result
 
     def _find(self, call: Call, plainly: bool) -> Found:
         spec = self._specialization(call.key)
@@ -361,20 +361,20 @@ class Dispatcher(Inlinable):
 
     def _known_or_new(self, spec: Specialization, call: Call, plainly: bool) -> Found:
         known = spec.paths
-        found, answers = self._follow(spec, call, Answers())
-        if found is not None:
+        result, answers = self._follow(spec, call, Answers())
+        if result is not None:
             self._hit(call)
-            return found
+            return result
         with self._lock:
             if spec.paths is not known:
-                found, answers = self._follow(spec, call, Answers())
-                if found is not None:
+                result, answers = self._follow(spec, call, Answers())
+                if result is not None:
                     self._hit(call)
-                    return found
-            found, answers = self._recalled(spec, call, answers)
-            if found is not None:
+                    return result
+            result, answers = self._recalled(spec, call, answers)
+            if result is not None:
                 self._hit(call)
-                return found
+                return result
             self._counts["misses"] += 1
             self._unmet.add(call)
             if self.is_limited(call):
@@ -391,7 +391,7 @@ class Dispatcher(Inlinable):
                 raise
 
     def _follow(self, spec: Specialization, call: Call, answers: Answers) -> tuple[Found | None, Answers]:
-        """Run paths until one holds: `((path, outputs, captured), no answers)`, or `(None, the answers known)`."""
+        """Run paths until one holds: `((path, outputs, captured), no answers)`, or `(None, the known answers)`."""
         for path in spec.paths:
             if not path.begins(answers):
                 continue
@@ -407,7 +407,7 @@ class Dispatcher(Inlinable):
         return None, answers
 
     def _keep(self, spec: Specialization, call: Call, path: Path) -> None:
-        """Write a path that holds for a call to the disk cache, and again when there is machine code for it."""
+        """Store a path in the disk cache, and again when it has machine code."""
         stage = 1 if path.waits else 2
         if path.kept < stage:
             path.kept = stage
@@ -415,7 +415,7 @@ class Dispatcher(Inlinable):
                 keep(self, call, spec, path)
 
     def _recalled(self, spec: Specialization, call: Call, answers: Answers) -> tuple[Found | None, Answers]:
-        """As `_follow`, along paths that other processes have kept."""
+        """As `_follow`, along paths restored from the disk cache."""
         for trace, record, make in recall(self, call, spec):
             path, start = Path(trace, None, {"trace": 0.0}), time.perf_counter()
             if not path.begins(answers):
@@ -441,7 +441,7 @@ class Dispatcher(Inlinable):
         return None, answers
 
     def _extend(self, spec: Specialization, call: Call, answers: Answers) -> Found:
-        """Trace another path, starting with the `answers` that programs computed."""
+        """Trace another path, starting with the `answers` that programs have computed."""
         for _ in range(MAX_ATTEMPTS):
             with patient():
                 path = self._trace(spec, call, answers)
@@ -453,14 +453,14 @@ class Dispatcher(Inlinable):
                 path.trace.world.printed.settle(True)
                 raise error
             outputs, diverged = spec.run(path, call, captured)
-            found: Found | None = (path, outputs, captured)
+            results: Found | None = (path, outputs, captured)
             if diverged is None:
                 self._keep(spec, call, path)
             else:
-                found, answers = self._follow(spec, call, diverged)
-            path.trace.world.printed.settle(found is not None and found[1] is not None)
-            if found is not None:
-                return found
+                results, answers = self._follow(spec, call, diverged)
+            path.trace.world.printed.settle(results is not None and results[1] is not None)
+            if results is not None:
+                return results
         return path, outputs, captured
 
     def _trace(self, spec: Specialization, call: Call, answers: Answers) -> Path:

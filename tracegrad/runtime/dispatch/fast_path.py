@@ -1,9 +1,11 @@
-"""The hot path of a program: straight Python code, made for one path, that takes a call's arguments apart, checks what
-is not checked by the entry point, calls it and puts the result together. Anything unexpected is left to the slow path.
-Dicts, lists and tuples of inputs are left to the entry point as they are, unless the code needs what is in them.
+"""Generate the fast path of a program: straight-line Python code around its entry point.
 
-The code is the `__call__` of a class made for it, because a method that hands its arguments on costs as much as a small
-program; for a function `f(p, x)` it reads like this (some 100 µs to make):
+The code unpacks the arguments of a call, checks the guards that the entry point does not check, calls it and builds the
+result. Anything unexpected goes to the slow path. Dicts, lists and tuples of inputs go to the entry point unchanged,
+unless the code needs their items.
+
+The code is the `__call__` of a generated class, because a method that forwards its arguments costs as much as a small
+program. For a function `f(p, x)` it reads like this:
 
     def call(self, /, p=MISS, x=MISS, *more, **keywords):
         if more or keywords or unusual: return self.call_slowly(...)
@@ -16,8 +18,8 @@ program; for a function `f(p, x)` it reads like this (some 100 µs to make):
         if r is MISS or not r[2]: return self.call_slowly(...)
         return (r[0], {'b': r[1], })
 
-The code for calls that come in turn with others is a function of the dispatcher and the values of all arguments that
-returns MISS. Calls on Tensors are taken apart by `fast_path_tensors`.
+For alternating kinds of calls, the code is a function of the dispatcher and all argument values. On a mismatch it
+returns MISS, and the next entry of the polymorphic inline cache is tried. `fast_path_tensors` unpacks calls on Tensors.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
 
 __all__ = ["hot_call"]
 
-# Beyond, making the code takes longer than it saves.
+# Maximum guards: with more, the code costs more than it saves.
 MOST_GUARDS = 4096
 
 
@@ -67,14 +69,15 @@ def hot_call(
     lies: Lies = (),
     laid: Mapping[Any, Any] = MappingProxyType({}),
 ) -> Callable[..., Any] | None:
-    """The hot path for calls like `call`, or None if they need the slow path; it takes its arguments by `header`, and
-    arrays that are not in row-major order by what their `lies` say; but none by strides that are a key of `laid` if it
-    copies them.
+    """Generate the fast path for calls like `call`, or None if they need the slow path. It takes its arguments by
+    `header`, and strided arrays by their `lies`, except strides that are a key of `laid` if it copies them.
 
-    Where the program overwrites inputs, the path is for calls that own these, with nothing else in their memory."""
+    If the program overwrites inputs, the path is for calls whose inputs own their memory and share it with nothing
+    else.
+    """
     draws = trace.world.draws
     if draws is not None and (not draws.at_hand or (draws.streams and _asks_numpy(trace.graph))):
-        return None  # Python may draw in less time, which is found out of calls on the slow path
+        return None  # plain Python may draw faster, which the slow path measures
     if len(trace.world.guards) > MOST_GUARDS or not (lies or all(x.plain for x in trace.layouts)):
         return None  # the entry point takes row-major arrays only
     try:
@@ -84,7 +87,7 @@ def hot_call(
         _convert_scalars(code, call)
         held = list[Any]()
         places = {
-            i: found for i, guard in enumerate(trace.world.guards) if code.native and (found := places_of(guard, held))
+            i: match for i, guard in enumerate(trace.world.guards) if code.native and (match := places_of(guard, held))
         }
         watched = [trace.world.guards[i] for i in places]
         code.settle(watched)
@@ -107,11 +110,11 @@ def hot_call(
     except NotSimple:
         return None
     captured = _rows(code, captured, lies, laid)
-    (given, containers), keep = code.given(captured)
+    (args, containers), keep = code.given(captured)
     if code.native:
-        table = [place for found in places.values() for place in found]
-        bare = not code.checks and all(text.isidentifier() for text in given)
-        quiet = empty(unusual) if bare else None  # a call with nothing to do before needs no look of its own
+        table = [place for match in places.values() for place in match]
+        bare = not code.checks and all(text.isidentifier() for text in args)
+        quiet = empty(unusual) if bare else None  # without other checks, the entry point checks the mode
         table += [quiet] if quiet else []
         code.objects["entry"] = watching(program.entry, table, containers, (watched, keep, held), apart or ())
     else:
@@ -119,27 +122,27 @@ def hot_call(
     trouble = [*header.trouble, *([] if quiet else ["unusual"]), *code.trouble, *([] if code.native else ["sprung()"])]
     space = {**code.objects, "without_gaps": without_gaps}
     if not space.keys().isdisjoint([*header.args, *header.kwargs.values()]):
-        return None  # a parameter of the user's has a name that the code needs
+        return None  # a user's parameter has a name that the code needs
     begin = [header.line, *[f"    {text}" for text in header.ready]]
     begin[1:1] = [f"    if {' or '.join(trouble)}: return {header.otherwise}"] if trouble else []
     otherwise = header.otherwise
-    if draws is not None:  # who answers then draws by itself
+    if draws is not None:  # the fallback draws by itself
         begin.append("    drawn = None")
         otherwise = f"(put_back(drawn), {otherwise})[1]"
-    lines = [*begin, *_body(code, given, ready, tests, otherwise), *recorded, *_ending(result, effects)]
+    lines = [*begin, *_body(code, args, ready, tests, otherwise), *recorded, *_ending(result, effects)]
     exec(_compiled("\n".join(lines)), space)
-    made: Callable[..., Any] = space["call"]
-    return made
+    output: Callable[..., Any] = space["call"]
+    return output
 
 
 def _asks_numpy(graph: Graph) -> bool:
-    """Whether a draw of a loop is a call of NumPy."""
+    """Whether a random draw in a loop is a call of NumPy."""
     return any(x.op in (draw, draw_by) and native_of(x) is None for x in graph.everywhere())
 
 
 @functools.lru_cache(maxsize=1024)
 def _compiled(text: str) -> CodeType:
-    """The code of a text, which calls of other shapes have as well."""
+    """Compile a source text (cached: calls of other shapes often have the same text)."""
     return compile(text, MADE, "exec")
 
 
@@ -152,11 +155,12 @@ def _code(program: Any, header: Header, on_tape: OnTape | None) -> Code:
 
 
 def _body(code: Code, leaves: list[str], ready: list[str], tests: list[str], otherwise: str) -> list[str]:
-    """Check, read, call with these `leaves`, and check the answers; or return `otherwise`."""
+    """Write the checks, the reads, the call with these `leaves`, and the checks of the guard values; a mismatch returns
+    `otherwise`."""
     lines = []
     if code.checks or not all(text.isidentifier() for text in leaves):
         names = [text if text.isidentifier() else f"x{i}" for i, text in enumerate(leaves)]
-        # The slow path runs the user's code, whose exceptions are not to be caught here.
+        # The slow path runs the user's code, whose exceptions must not be caught here.
         taken = "; ".join([f"{name} = {text}" for name, text in zip(names, leaves) if name != text]) or "pass"
         lines = ["    try:", *_checked(code.checks, taken), "    except GONE: fits = False"]
         lines.append(f"    if not fits: return {otherwise}")
@@ -171,7 +175,7 @@ def _body(code: Code, leaves: list[str], ready: list[str], tests: list[str], oth
 
 
 def _checked(checks: Sequence[str], taken: str) -> list[str]:
-    """Let `fits` say whether all checks hold, and do what is `taken` where they do."""
+    """Write the checks, whose result is `fits`, and the lines `taken` if they hold."""
     lines, space, before = [], " " * 8, list[str]()
     for check in checks:
         if not isinstance(check, Then):
@@ -185,12 +189,12 @@ def _checked(checks: Sequence[str], taken: str) -> list[str]:
 
 
 def _ending(result: str, effects: list[str]) -> list[str]:
-    """Put the result together, and do what the call does beside."""
+    """Write the result, and the side effects of the call."""
     return [f"    out = {result}", *effects, "    return out"] if effects else [f"    return {result}"]
 
 
 def _take_arguments(code: Code, call: Call, args: Sequence[str], kwargs: Mapping[str, str]) -> None:
-    """Code for the leaves of the arguments with these names, and for the checks of the static ones."""
+    """Write the unpacking of the arguments with these names, and the checks of static ones."""
     both = opened(call.structure)
     assert both is not None
     positional, keywords = (opened(x) for x in both[2])
@@ -207,7 +211,7 @@ def _take_arguments(code: Code, call: Call, args: Sequence[str], kwargs: Mapping
 
 
 def _convert_scalars(code: Code, call: Call) -> None:
-    """Code that makes 0-d arrays, as the entry point takes them, of NumPy scalars and of Python's ints and bools."""
+    """Write the conversion of NumPy scalars, ints and bools to 0-d arrays, as the entry point takes them."""
     code.objects["asarray"] = np.asarray
     for i, x in enumerate(call.leaves):
         text = code.leaves[i]
@@ -231,7 +235,8 @@ def _convert_scalars(code: Code, call: Call) -> None:
 
 
 def _rows(code: Code, captured: list[str], lies: Lies, laid: Mapping[Any, Any]) -> list[str]:
-    """Code that takes the arrays as the program does: that for the captured ones, the leaves are in `code`."""
+    """Write the conversion of the arrays to the program's layout: returns the captured ones, and updates the leaves in
+    `code`."""
     texts = [*code.leaves, *captured]
     for i, lie in enumerate(lies):
         if lie is not None and lie.strides is None:
@@ -240,8 +245,8 @@ def _rows(code: Code, captured: list[str], lies: Lies, laid: Mapping[Any, Any]) 
             code.used.add(i)
     if laid and not any(lie and lie.strides for lie in lies):
         code.objects["laid"] = laid
-        found = "".join([f"{x}.strides, " if lie else "None, " for x, lie in zip(texts, lies)])
-        code.checks.append(f"({found}) not in laid")
+        result = "".join([f"{x}.strides, " if lie else "None, " for x, lie in zip(texts, lies)])
+        code.checks.append(f"({result}) not in laid")
     texts = [x if lie is None else lie.text(x) for x, lie in zip(texts, lies or (None,) * len(texts))]
     count = len(code.leaves)
     code.leaves = texts[:count]
@@ -249,19 +254,19 @@ def _rows(code: Code, captured: list[str], lies: Lies, laid: Mapping[Any, Any]) 
 
 
 def _captured(trace: Trace, code: Code) -> list[str]:
-    """Code for the captured arrays and numbers."""
-    found = []
+    """Write the reads of captured arrays and numbers."""
+    results = []
     for capture in trace.captures:
         text = code.read(capture.source) if capture.source else code.name(capture.array)
         if capture.number not in (None, float):
             code.checks.append(f"type({text}) is {code.name(capture.number)}")
             text = f"asarray({text})"
-        found.append(text)
-    return found
+        results.append(text)
+    return results
 
 
 def _result(trace: Trace, code: Code) -> str:
-    """Code that puts the result together from `r`, what the entry point returned."""
+    """Write the construction of the result from `r`, the result of the entry point."""
     answer = trace.answer
     if code.on_tape is not None:
         return answer.text(code)
@@ -274,7 +279,7 @@ def _result(trace: Trace, code: Code) -> str:
 
 
 def _effects(trace: Trace, code: Code) -> list[str]:
-    """Code that does what each call does to objects from outside."""
+    """Write the side effects of a call on outside objects."""
     code.objects |= NAMES
     others = [effect for effect in trace.effects if not code.overwrites(effect)]
     ready = []
@@ -285,24 +290,27 @@ def _effects(trace: Trace, code: Code) -> list[str]:
 
 
 def _written(trace: Trace, code: Code, leaves: Sequence[str], alone: bool) -> list[str]:
-    """The expressions that are true where what a call writes to can be written as the graph takes it. The entry point
-    looks at the memory, unless they stand `alone`."""
-    found = []
+    """Write the checks that a call may write as its graph does. The entry point checks memory overlap, unless the
+    checks stand `alone`."""
+    results = []
     for group in trace.groups:
-        found.append(f"len({{{', '.join(f'id({source.text(code.name)})' for source in group)}}}) == {len(group)}")
+        results.append(f"len({{{', '.join(f'id({source.text(code.name)})' for source in group)}}}) == {len(group)}")
     if not trace.written or not alone:
-        return found
+        return results
     code.objects["apart"] = apart
     code.used.update(range(len(leaves)))
     arrays = [text for text, kind in zip(leaves, trace.kinds) if kind == "array"]
     targets = [source.text(code.name) for source in trace.written]
-    return [*found, f"apart(({''.join(f'{text}, ' for text in targets)}), ({''.join(f'{text}, ' for text in arrays)}))"]
+    return [
+        *results,
+        f"apart(({''.join(f'{text}, ' for text in targets)}), ({''.join(f'{text}, ' for text in arrays)}))",
+    ]
 
 
 def _answer(text: str, seen: np.ndarray[Any, Any]) -> str:
-    """Code that compares a guard value with what was seen."""
+    """Write the comparison of a guard value with the value seen in the trace."""
     if seen.ndim or (seen.dtype.kind == "f" and (seen == 0 or not math.isfinite(seen))):
         raise NotSimple
-    if seen.dtype.kind == "b":  # comparing takes much longer
+    if seen.dtype.kind == "b":  # faster than a comparison
         return text if seen else f"not {text}"
     return f"{text} == {seen.item()!r}"

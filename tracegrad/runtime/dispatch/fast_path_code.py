@@ -1,4 +1,4 @@
-"""The text of a hot path under construction: what is checked of a call and of the world, and what is read there."""
+"""Write the source text of a fast path: guards of the call and of captured variables, and reads of both."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tracegrad.utils.errstate import sprung
 
 __all__ = ["Code", "NotSimple", "Then", "opened"]
 
-# Up to so many keys of a dict are looked at one by one.
+# Maximum keys of a dict that are compared one by one.
 _FEW_KEYS = 3
 _IN_C = (types.WrapperDescriptorType, types.MethodDescriptorType)
 _GONE = (LookupError, AttributeError, ValueError, ReferenceError, TypeError, NameError)
@@ -38,7 +38,7 @@ class NotSimple(Exception):
 
 
 def opened(structure: Any) -> tuple[type, Sequence[str], Sequence[Any]] | None:
-    """The class, the expressions that lead to the children, and the structures of the children; None for a leaf."""
+    """The class of a container, the expressions of its children, and their structures; None for a leaf."""
     kind, aux, children = structure
     if kind.cls is object:
         return None
@@ -51,19 +51,19 @@ def opened(structure: Any) -> tuple[type, Sequence[str], Sequence[Any]] | None:
 
 
 class Then(str):
-    """A statement to run once the checks before it hold."""
+    """A statement to execute after the checks before it hold."""
 
     __slots__ = ()
 
 
 class Code:
-    """The text of a hot path under construction and the objects it refers to."""
+    """The source text of a fast path under construction, and the objects it refers to."""
 
-    # What calls on Tensors need beside; and what, beside an unusual mode, keeps calls from the hot path.
+    # Data for calls on Tensors; and further conditions that exclude the fast path, besides an unusual mode.
     on_tape: Any = None
     trouble: Sequence[str] = ()
     draws = False
-    generators: Sequence[Any] = ()  # the arguments that are such, of the calls that the code is for
+    generators: Sequence[Any] = ()  # the random generators among the arguments
 
     def __init__(self, program: Any, args: Sequence[str], kwargs: Mapping[str, str]) -> None:
         self.single, self.checked, self._args, self._kwargs = program.single, program.checked, args, kwargs
@@ -72,7 +72,7 @@ class Code:
         self.objects |= {"unusual": unusual, "sprung": sprung}
         self.checks: list[str] = []
         self.leaves: list[str] = []
-        self.used: set[int] = set()  # numbers of leaves that are more than handed on
+        self.used: set[int] = set()  # numbers of leaves that the code itself uses
         self._containers: list[Container] = []
         self._names: dict[int, str] = {}
         self._count = 0
@@ -87,42 +87,42 @@ class Code:
         return "r" if self.single else f"r[{position}]"
 
     def name(self, x: Any) -> str:
-        """The name of an object; the expression of a part of the arguments."""
+        """The name of an object, or the expression of a part of the arguments."""
         if isinstance(x, Function):
             return "self.fun"
         if isinstance(x, Argument):
             self.used.add(int(x.name))
         if isinstance(x, Argument | Passed):
             return x.among(self.leaves, self._args, self._kwargs)
-        found = self._names.get(id(x))
-        if found is None:
-            found = self._names[id(x)] = f"c{len(self._names)}"
-            self.objects[found] = x
-        return found
+        result = self._names.get(id(x))
+        if result is None:
+            result = self._names[id(x)] = f"c{len(self._names)}"
+            self.objects[result] = x
+        return result
 
     def prepare(self, call: Call) -> None:
-        """Code for what has to be known of the leaves before they are used."""
+        """Write code that must precede the use of the leaves."""
 
     def captured(self, texts: list[str]) -> list[str]:
-        """The expressions for captured arrays, given those that lead to them."""
+        """The expressions of captured arrays, given the expressions of their sources."""
         return texts
 
     def place(self, source: Source) -> str:
-        """The expression of what is at a place, once all has been checked."""
+        """The expression of a source, valid after all checks."""
         if type(source) is Moved:
             return f"drawn.moving{source.name}"
         return self._locals.get(source.key) or source.text(self.name)
 
     def overwrites(self, effect: Effect) -> bool:
-        """Whether an effect is one of those that are written by `overwritten`."""
+        """Whether `overwritten` writes this effect."""
         return False
 
     def overwritten(self, effects: Sequence[Effect]) -> list[str]:
-        """The lines that write these effects, of which only the last calls anything."""
+        """The lines that perform these effects; only the last line calls a function."""
         return []
 
     def draw(self, draw: Callable[[], Any]) -> None:
-        """Code that draws the random numbers of a call, once all checks before hold."""
+        """Write the random draws of a call, after all checks."""
         self.objects |= {"draw": draw, "put_back": put_back, "drawn": None}
         self.draws = True
         self.checks.append(Then("drawn = draw()"))
@@ -132,25 +132,25 @@ class Code:
         return [f"    r = {entry}"]
 
     def recorded(self, captured: Sequence[str]) -> list[str]:
-        """The lines for what is recorded of a call, after the program has run."""
+        """The lines that record a call on the tape, after the program has run."""
         return []
 
     def take(self, text: str, structure: Any) -> None:
-        """Code for the leaves of the value `text` of this structure, and the checks that it has that structure."""
+        """Write the unpacking of the value `text` with this structure, and the checks of the structure."""
         if structure[0] is tree.FIXED_KIND:
             self.fixed(text, tree.fixed_value(structure[1]))
             return
-        found = opened(structure)
-        if found is None:
+        result = opened(structure)
+        if result is None:
             self.leaves.append(text)
             return
         if self.native and is_flat(structure):
             checks, self.checks, first = self.checks, [], len(self.leaves)
-            self._children(text, structure, *found)
+            self._children(text, structure, *result)
             self._containers.append(container(text, structure, first, len(checks), self.checks))
             self.checks = checks
         else:
-            self._children(text, structure, *found)
+            self._children(text, structure, *result)
 
     def _children(self, text: str, structure: Any, cls: type, keys: Sequence[str], children: Sequence[Any]) -> None:
         if cls is type(None):
@@ -171,8 +171,8 @@ class Code:
             self.take(each, child)
 
     def given(self, captured: Sequence[str]) -> tuple[tuple[list[str], list[int]], object]:
-        """What is `arranged` for the entry point, and what that refers to. Containers that cannot be left to it are
-        checked here."""
+        """The arguments of the entry point (`arranged`), and the objects they refer to. Containers that the entry point
+        cannot unpack are checked here."""
         left = []
         for c in reversed(self._containers):
             if self.used.isdisjoint(c.inputs):
@@ -182,14 +182,14 @@ class Code:
         return arranged([*self.leaves, *captured], left), [c.keys for c in left]
 
     def _few_keys(self, text: str, keys: list[str]) -> None:
-        """The check that the dict `text` has these keys in this order, which mostly are the very strings."""
+        """Check that the dict `text` has these keys in this order; they are usually identical strings."""
         names = [f"u{self._count + i}" for i in range(len(keys))]
         self._count += len(keys)
         self.checks.append(Then(f"{', '.join(names)}, = {text}"))
         self.checks += [f"({u} is {self.name(key)} or {u} == {key!r})" for u, key in zip(names, keys)]
 
     def _unpacked(self, text: str, structure: Any, count: int) -> list[str]:
-        """Names for the children of a container, which take less than a look-up for each."""
+        """Write local names for the children of a container, which are faster than lookups."""
         names = [f"u{self._count + i}" for i in range(count)]
         self._count += count
         if structure[0].cls is not dict:
@@ -200,7 +200,7 @@ class Code:
         return [places[key] for key in structure[1][0]]
 
     def fixed(self, text: str, value: Any) -> None:
-        """The check that the static argument `text` is this value."""
+        """Check that the static argument `text` is this value."""
         if type(value) is AnyGenerator:
             value = list({id(x): x for x in self.generators}.values())[value.number]
         name = self.name(value)
@@ -208,13 +208,13 @@ class Code:
         self.checks.append(same if type(value) in (str, bytes, slice, range) else f"{text} is {name}")
 
     def _keys(self, text: str, keys: list[Any]) -> None:
-        """The check that the dict `text` has these keys in this order."""
+        """Check that the dict `text` has these keys in this order."""
         self.checks.append(f"[*{text}] == {self.name(keys)}")
-        if any(type(key) is int and key in (0, 1) for key in keys):  # to which False and True are equal
+        if any(type(key) is int and key in (0, 1) for key in keys):  # 0 == False and 1 == True
             self.checks.append(f"[*map(type, {text})] == {self.name([type(key) for key in keys])}")
 
     def count(self, sources: Iterable[Source]) -> None:
-        """Count how often each place is read, by itself and on the way to others."""
+        """Count the reads of each source, directly and on the path to others."""
         seen = set()
         waiting = list(sources)
         for source in waiting:
@@ -224,12 +224,12 @@ class Code:
             seen.add(source.key)
 
     def settle(self, guards: Sequence[Guard]) -> None:
-        """Take for granted what the entry point looks at."""
+        """Assume the guards that the entry point checks."""
         settled = [guard for guard in guards if guard.kind == "is" and type(guard.source) is Global]
         self._locals |= {guard.source.key: self.name(guard.expected) for guard in settled}
 
     def read(self, source: Source) -> str:
-        """The expression for what is at a place; what is read more than once has a name from the first time on."""
+        """The expression of a source; a source that is read repeatedly gets a local name at its first read."""
         if type(source) is Drawn:
             return f"drawn.results[{source.number}]"
         known = self._locals.get(source.key)
@@ -248,7 +248,7 @@ class Code:
         return text
 
     def again(self, text: str) -> str:
-        """What an expression that `read` gave is read as afterwards: by the names in it."""
+        """The expression for a later read, by local names."""
         return self._known.get(text, text)
 
     def guard(self, guard: Guard) -> None:
@@ -268,7 +268,7 @@ class Code:
         elif guard.kind == "aval":
             dtype, shape = guard.expected
             again = self.again(text)
-            known = self.name(dtype)  # arrays that were unpickled have equal ones
+            known = self.name(dtype)  # unpickled arrays have equal ones
             same = f"({again}.dtype is {known} or {again}.dtype == {known})"
             self.checks += [f"type({text}) is ndarray", same, f"{again}.shape == {shape}"]
         elif guard.kind == "state":
@@ -279,25 +279,25 @@ class Code:
             self._container(text, *guard.expected)
 
     def _type(self, text: str, cls: type) -> None:
-        """The check of a type, once."""
+        """Check a type, once."""
         known = f"type({self.again(text)}) is {self.name(cls)}"
         if known not in self._typed:
             self.checks.append(f"type({text}) is {self.name(cls)}")
         self._typed.add(known)
 
     def _value(self, text: str, guard: Guard) -> str:
-        """The check of a value: the same object, or an equal one of a type in which equality is exact."""
+        """Check a value by identity, or by equality for types whose equality is exact."""
         expected = self.name(guard.expected)
         if not exact(guard):
             return f"{text} is {expected}"
         again, cls = self.again(text), type(guard.expected).__name__
-        if again == text and text.endswith(")"):  # what is called is called once
+        if again == text and text.endswith(")"):  # a call is evaluated once
             again = self._locals[again] = f"w{len(self._locals)}"
             text = f"({again} := {text})"
         return f"({text} is {expected} or type({again}) is {cls} and {again} == {expected})"
 
     def _items(self, text: str, cls: type, *items: Any) -> None:
-        """The check that the items of a collection are the same objects."""
+        """Check that the items of a collection are the same objects."""
         if issubclass(cls, dict) or not all(isinstance(getattr(cls, x), _IN_C) for x in ("__iter__", "__len__")):
             raise NotSimple
         self.objects |= {"all": all, "map": map, "is_": operator.is_}
@@ -307,7 +307,7 @@ class Code:
             self.checks.append(f"all(map(is_, {again}, {self.name(items)}))")
 
     def _container(self, text: str, cls: type, keys: Any) -> None:
-        """The check of the type of a container, and of its keys or length."""
+        """Check the type of a container, and its keys or length."""
         self._type(text, cls)
         text = self.again(text)
         if cls is dict or cls is types.MappingProxyType:

@@ -1,7 +1,7 @@
-"""The first lines of hot paths: how they take their arguments, and whom they ask where they do not know.
+"""Write the header of a fast path: argument binding, and the fallback to the slow path.
 
-The `__call__` of a class takes arguments as the user's function does: by position or by name, so that Python puts them
-in their places. What it was not given is MISS, in which nothing that is compiled for such calls computes.
+The `__call__` of a class takes arguments as the user's function does, by position or by name, so that Python binds
+them. An omitted argument is MISS, and no program computes with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Header", "of_function", "of_method", "without_gaps"]
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _BUILT_IN = frozenset(vars(builtins))
-# Names that the code has for itself, beside those of built-ins, letters with numbers and capitals.
+# Names reserved by the code, besides builtins, letters with numbers, and capitals.
 _OWN = frozenset([
     "self", "more", "keywords", "fits", "out", "r", "node", "call", "entry", "record", "tape", "like", "tensor",
     "spent", "check", "apart", "asarray", "is_", "ndarray", "unusual", "sprung", "set_attribute", "delete_attribute",
@@ -26,9 +26,8 @@ _OWN = frozenset([
 
 
 class Header(NamedTuple):
-    """How the code for calls takes its arguments: the names that it has for the positional and the keyword arguments in
-    canonical form, the line that begins it, what is to be looked at before anything else, each true where the call is
-    another one, the lines that come then, and what it returns where it does not know the call."""
+    """The header of a fast path: the names of positional and keyword arguments in canonical form, the `def` line, the
+    checks for other kinds of calls, the lines after them, and the fallback."""
 
     args: Sequence[str]
     kwargs: Mapping[str, str]
@@ -39,15 +38,15 @@ class Header(NamedTuple):
 
 
 def of_function(count: int, keywords: Sequence[str]) -> Header:
-    """Of a function of the dispatcher and the values of so many positional arguments and these keywords, which returns
+    """The header of a function of the dispatcher, `count` positional arguments and these keywords; its fallback is
     MISS."""
     args, kwargs = [f"a{i}" for i in range(count)], {k: f"b{i}" for i, k in enumerate(keywords)}
     return Header(args, kwargs, f"def call({', '.join(['self', *args, *kwargs.values()])}):", (), (), "MISS")
 
 
 def of_method(signature: inspect.Signature | None, count: int, keywords: Sequence[str]) -> Header:
-    """Of the `__call__` of a class, for calls that are so many positional arguments and these keywords in canonical
-    form, which asks the dispatcher."""
+    """The header of the `__call__` of a class, for `count` positional arguments and these keywords in canonical form;
+    its fallback is the dispatcher."""
     parameters = list(signature.parameters.values()) if signature else []
     kinds = {p.name: p.kind for p in parameters}
     known = [p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD and _is_free(p.name) for p in parameters[:count]]
@@ -59,13 +58,13 @@ def of_method(signature: inspect.Signature | None, count: int, keywords: Sequenc
     text = "".join(f"{a}=MISS, " for a in args[:unnamed]) + ("/, " if unnamed else "")
     text += "".join(f"{a}=MISS, " for a in args[unnamed:]) + "*more, " + "".join(f"{k}=MISS, " for k in named)
     ready = [f"{', '.join(kwargs[k] for k in others)}, = keywords.values()"] if others else []
-    given = "".join(f"{a}, " for a in args)
+    inputs = "".join(f"{a}, " for a in args)
     pairs = "".join(f"({k!r}, {k}), " for k in named)
-    otherwise = f"self.call_slowly(({given}*more,), keywords)"
+    otherwise = f"self.call_slowly(({inputs}*more,), keywords)"
     if unnamed < count or named:
-        with_gaps = f"without_gaps(({given}), {tuple(args)!r}, more, keywords, ({pairs}))"
+        with_gaps = f"without_gaps(({inputs}), {tuple(args)!r}, more, keywords, ({pairs}))"
         whole = " and ".join(f"{a} is not MISS" for a in [*args, *named])
-        again = f"({given}*more,), {{{''.join(f'{k!r}: {k}, ' for k in named)}**keywords}}"
+        again = f"({inputs}*more,), {{{''.join(f'{k!r}: {k}, ' for k in named)}**keywords}}"
         otherwise = f"self.call_slowly(*(({again}) if {whole} else {with_gaps}))"
     first = "self, /, " if not unnamed else "self, "
     return Header(
@@ -85,14 +84,14 @@ def without_gaps(
     keywords: dict[str, Any],
     named: Sequence[tuple[str, Any]],
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call as they may be given again: what stands behind one that is MISS, by its name."""
-    given, found = (*values, *more), {}
+    """The arguments for another call: arguments after an omitted one (MISS) are passed by name."""
+    args, result = (*values, *more), {}
     for i, x in enumerate(values):
         if x is MISS:
-            given = tuple(values[:i])
+            args = tuple(values[:i])
             named = (*zip(names[i:], values[i:]), *named)
             break
     for name, x in named:
         if x is not MISS:
-            found[name] = x
-    return given, found | keywords if found else keywords
+            result[name] = x
+    return args, result | keywords if result else keywords

@@ -1,8 +1,7 @@
-"""The hot path of a program for calls on Tensors: it reads their arrays, and leaves one node on the tape.
+"""Generate the fast path for calls on Tensors: read their arrays, and record one node on the tape.
 
-Calls go this way in the usual mode, but for those on Tensors that are neither leaves nor results of recorded operations
-(views that are to be found again, say). What is recorded and looked at before Tensors are updated is what
-`OnTape.finish` does.
+It serves calls in the usual mode, except calls on Tensors that are neither leaves nor results of recorded operations,
+as views whose identity matters. It records what `OnTape.finish` records, with the same checks of updates in place.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tracegrad.runtime.dispatch.compiled_backward import CompiledBackward, OnTap
 from tracegrad.runtime.dispatch.fast_path_code import Code, NotSimple, Then
 from tracegrad.torch.functions.linalg.matrix_errors import of_tensors
 from tracegrad.torch.modes import STATE
-from tracegrad.torch.tape.tensors import inplace_updates as views
+from tracegrad.torch.tape.tensors import inplace_updates
 from tracegrad.trace.effects.effects import Effect
 from tracegrad.trace.effects.result_template import TensorOutput
 from tracegrad.trace.sources.signature import Call
@@ -30,7 +29,7 @@ __all__ = ["TensorCode"]
 
 
 class TensorCode(Code):
-    """The text of a hot path for calls on Tensors."""
+    """The source text of a fast path for calls on Tensors."""
 
     trouble = ("STATE.unusual",)
 
@@ -39,7 +38,7 @@ class TensorCode(Code):
         self.on_tape = on_tape
         self.objects |= {"STATE": STATE, "tensor": tensor_of, "record": CompiledBackward, "tape": on_tape}
         self.objects |= {"LinAlgError": LinAlgError, "of_tensors": of_tensors}
-        self.objects |= {"spent": Spent, "check": views.check, "check_all": views.check_all}
+        self.objects |= {"spent": Spent, "check": inplace_updates.check, "check_all": inplace_updates.check_all}
         self._tensors: dict[int, str] = {}
         self._leaves: list[str] = []  # as the call has them
 
@@ -49,8 +48,8 @@ class TensorCode(Code):
         return super().name(x)
 
     def prepare(self, call: Call) -> None:
-        """The checks of Tensors, and names for their arrays."""
-        self.used.update(range(len(self.leaves)))  # all containers are opened here
+        """Write the checks of Tensors, and local names for their arrays."""
+        self.used.update(range(len(self.leaves)))  # all containers are unpacked here
         for i in call.tensors:
             cls, _, _, requires, leaf = call.key[1][i]
             text = again = self.leaves[i]
@@ -85,7 +84,7 @@ class TensorCode(Code):
     def overwritten(self, effects: Sequence[Effect]) -> list[str]:
         if not effects:
             return []
-        # Item by item in one call of C code, so that no signal handler runs between two.
+        # All items in one call of C code, so that no signal handler runs in between.
         self.objects |= {"put": deque[None](maxlen=0).extend, "setitem": setitem, "all": repeat(...)}
         places = [self.place(effect.holder) for effect in effects]
         arrays = "".join([f"{place}.array, " for place in places])
@@ -95,22 +94,22 @@ class TensorCode(Code):
         return [*counts, f"put(map(setitem, ({arrays}), all, ({values})))"]
 
     def _node(self, captured: Sequence[str]) -> str:
-        """The expression of the node that a call leaves."""
+        """The expression of the node that a call records."""
         tape = self.on_tape.tape
         edges = "".join([f"{self._edge(source)}, " for source in tape.wanted])
         if tape.joint is None:
-            made = f"spent({tape.spent!r}, ({edges}))"
-            return f"{made} if STATE.enabled else None" if tape.roots and tape.spent else "None"
+            result = f"spent({tape.spent!r}, ({edges}))"
+            return f"{result} if STATE.enabled else None" if tape.roots and tape.spent else "None"
         inputs = ", ".join([*self._leaves, *captured])
         tensors = ", ".join([f"{i}: {text}" for i, text in self._tensors.items()])
         watched = "".join([f"{self._place(source)}, " for source, _ in tape.stand_ins])
-        kept = f"r[{len(self.on_tape.graph.outputs) - self.on_tape.kept} :]" if self.on_tape.kept else "()"
+        saved = f"r[{len(self.on_tape.graph.outputs) - self.on_tape.kept} :]" if self.on_tape.kept else "()"
         like = "like"
         if self.draws:
             self.objects["replace"] = replace
             like = "replace(like, drawn=drawn)"
-        made = f"record(tape, {like}, [{inputs}], {{{tensors}}}, ({edges}), ({watched}), {kept}, self)"
-        return f"{made} if STATE.enabled else None"
+        result = f"record(tape, {like}, [{inputs}], {{{tensors}}}, ({edges}), ({watched}), {saved}, self)"
+        return f"{result} if STATE.enabled else None"
 
     def _place(self, source: Source) -> str:
         return self.name(source) if isinstance(source, Argument) else self.again(self.read(source))
@@ -121,9 +120,9 @@ class TensorCode(Code):
 
 
 def _state(text: str, tensor: Any, requires: bool, leaf: bool) -> list[str]:
-    """The checks that a Tensor requires grad as this one does, and is a leaf or none."""
+    """The checks that a Tensor requires grad, and is a leaf, as the one in the trace."""
     if not requires:
         return [f"not ({text}._requires or {text}._base is not None and {text}._base._requires)"]
-    if not tensor._requires:  # the base of this view does
+    if not tensor._requires:  # the base of this view requires grad
         raise NotSimple
     return [f"{text}._requires", f"{text}._edge is None" if leaf else f"{text}._edge"]

@@ -1,9 +1,9 @@
-"""What the entry point of a program checks itself, by a look at a place in memory, and takes apart itself.
+"""Compile guards to native checks of the entry point: comparisons of pointers and dict items in memory.
 
-A variable of an enclosing function is a pointer in its cell, the code of a function one in the function object, a
-global variable or a built-in an item of a dict. That such a place holds what the trace has seen is a comparison in
-machine code; in Python it costs a tenth of a small call, and the keys of a dict of parameters cost half of one. The
-offsets are found on live objects; where they are not, the guards stay Python's.
+A variable of an enclosing function is a pointer in its cell, the code of a function a pointer in the function object, a
+global variable or builtin an item of a dict. The entry point compares the location with the traced object in machine
+code, which is much faster than a check in Python. The offsets are found on live objects. If they are not found, the
+guards stay in Python.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from tracegrad.trace.world.guards import Guard
 
 __all__ = ["Place", "apart_of", "empty", "exact", "places_of"]
 
-# As `codegen.entry.Place`, for the machine.
+# The fields of `codegen.entry.signature.Place`.
 Place = tuple[int, int, int, int]
 # Flags of NumPy's arrays (NPY_ARRAY_WRITEABLE, NPY_ARRAY_OWNDATA).
 _WRITEABLE, _OWNS_DATA = 0x0400, 0x0004
-# Where all objects with a length have it.
+# Offset of the length in objects of variable size.
 _LENGTH = 16
 
 
 def exact(guard: Guard) -> bool:
-    """Whether an object equal to the one that is expected, and of its type, will do."""
+    """Whether an equal object of the same type fulfills the guard."""
     expected = guard.expected
     known = type(expected) in (int, str, bytes) or (type(expected) is float and expected != 0)
     return guard.kind == "equals" and known and expected == expected
@@ -40,14 +40,14 @@ def exact(guard: Guard) -> bool:
 
 @cache
 def _length_offset() -> int | None:
-    """Where a dict has its length."""
+    """The offset of the length in a dict; None if it is not found."""
     examples = [dict.fromkeys(range(n)) for n in (0, 3, 1000)]
     fits = all(c_ssize_t.from_address(id(x) + _LENGTH).value == len(x) for x in examples)
     return _LENGTH if fits else None
 
 
 def empty(space: dict[Any, Any]) -> Place | None:
-    """The place that holds what it does just where a dict is empty."""
+    """The location that has its value exactly if a dict is empty."""
     offset = _length_offset()
     return None if offset is None else (0, id(space) + offset, 0, 0)
 
@@ -70,15 +70,15 @@ def _of_mro() -> int | None:
 
 
 def places_of(guard: Guard, held: list[Any]) -> Sequence[Place]:
-    """The places that hold what they do just where the guard holds; none if it is not known where to look. Who looks
-    has to keep alive the guard, and what is `held` here."""
+    """The locations that have their values exactly if the guard holds; empty if they are unknown. The caller must keep
+    the guard, and the objects in `held`, alive."""
     if guard.kind not in ("is", "equals", "absent"):
         return ()
     source = guard.source
     wanted, equal = (0, 0) if guard.kind == "absent" else (id(guard.expected), int(exact(guard)))
     if type(source) is Name and type(source.name) is str:
-        found = (id(source.beneath), id(source.name), wanted, equal)
-        return ((id(source.parent), id(source.name), 0, 0), found)
+        results = (id(source.beneath), id(source.name), wanted, equal)
+        return ((id(source.parent), id(source.name), 0, 0), results)
     if type(source) is Static and guard.kind != "absent":
         return _of_class(source, wanted, equal, held)
     space = source.parent if type(source) is Global else _dict_of(source)
@@ -91,31 +91,32 @@ def places_of(guard: Guard, held: list[Any]) -> Sequence[Place]:
 
 
 def _of_class(source: Static, wanted: int, equal: int, held: list[Any]) -> Sequence[Place]:
-    """The places where a class has something: its bases, the name in its dict, and its absence in those before."""
+    """The locations of a class attribute: the bases of the class, the name in its dict, and its absence in earlier
+    bases."""
     cls, offset, name = source.parent, _of_mro(), source.name
     order = cls.__mro__
     if offset is None or c_void_p.from_address(id(cls) + offset).value != id(order):
         return ()
-    found: list[Place] = [(0, id(cls) + offset, id(order), 0)]
+    results: list[Place] = [(0, id(cls) + offset, id(order), 0)]
     for each in order:
         space = gc.get_referents(vars(each))[0]
         if type(space) is not dict or space != vars(each):
             return ()
         present = name in space
-        found.append((id(space), id(name), wanted if present else 0, equal if present else 0))
+        results.append((id(space), id(name), wanted if present else 0, equal if present else 0))
         if present:
             held.append((order, name))
-            return found
+            return results
     return ()
 
 
 def _dict_of(source: Source) -> Any:
-    """The object that the source is an item of, if it is always the same."""
+    """The dict that contains the source, if it is fixed."""
     return source.parent.parent if type(source) is Item and type(source.parent) is Fixed else None
 
 
 def _address(source: Source) -> int | None:
-    """The address of the pointer to what a source leads to, if it is one that stays where it is."""
+    """The address of the pointer to a source's value, if the pointer does not move."""
     if type(source) is Cell and type(source.parent) is types.CellType:
         owner, offset = source.parent, cell_offset()
     elif type(source) is Attribute and source.name == "__code__" and type(source.parent) is Fixed:
@@ -128,8 +129,8 @@ def _address(source: Source) -> int | None:
 
 
 def apart_of(trace: Trace, count: int, donors: Collection[int] = ()) -> list[tuple[int, int, int, int, int]] | None:
-    """What the entry point checks of inputs that a call writes to, and of those that are given away, as
-    `codegen.entry.Apart`, with `count` inputs from the arguments; None if something else is written to."""
+    """The overlap checks (`signature.Apart`) for written and donated inputs, with `count` inputs from the arguments;
+    None if another array is written."""
     places = {c.source.key: count + k for k, c in enumerate(trace.captures) if c.source is not None}
     for i in range(count):
         argument = Argument(None, i)

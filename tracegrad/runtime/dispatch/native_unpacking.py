@@ -1,6 +1,6 @@
-"""Dicts, lists and tuples of inputs, which the entry point of a program takes apart in machine code.
+"""Unpack dicts, lists and tuples of inputs in the entry point instead of in Python.
 
-To look at the keys of a dict of parameters and to read them takes Python as long as a small program.
+Checking and reading the keys of a dict of parameters takes Python as long as a small program.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Container", "arranged", "container", "in_order", "is_flat"]
 
 class Container(NamedTuple):
     """A dict, list or tuple of inputs: its expression, its class, its keys and the numbers of its inputs, in order; and
-    Python code for the checks that it is what it was, with their place among all checks."""
+    the Python checks of its structure, with their position among all checks."""
 
     text: str
     cls: type
@@ -26,13 +26,13 @@ class Container(NamedTuple):
 
 
 def in_order(structure: Any) -> list[Any]:
-    """The keys of a dict of this structure, in the order of insertion."""
+    """The keys of a dict with this structure, in insertion order."""
     keys, _, order = structure[1]
     return list(order or keys)
 
 
 def is_flat(structure: Any) -> bool:
-    """Whether this is a dict with strings as keys, a list or a tuple, and has inputs in it and nothing else."""
+    """Whether this is a list, a tuple, or a dict with string keys, that contains only inputs."""
     kind, aux, children = structure
     if kind.cls is dict and not all(type(key) is str for key in aux[0]):
         return False
@@ -41,7 +41,7 @@ def is_flat(structure: Any) -> bool:
 
 
 def container(text: str, structure: Any, first: int, place: int, checks: list[str]) -> Container:
-    """The container of this flat structure, whose inputs are numbered from `first` on in the order of sorted keys."""
+    """The container with this flat structure, whose inputs are numbered from `first` on in the order of sorted keys."""
     kind, aux, children = structure
     if kind.cls is not dict:
         return Container(text, kind.cls, (), range(first, first + len(children)), place, checks)
@@ -50,8 +50,8 @@ def container(text: str, structure: Any, first: int, place: int, checks: list[st
 
 
 def arranged(inputs: Sequence[str], containers: Sequence[Container]) -> tuple[list[str], list[int]]:
-    """The arguments of the entry point, as expressions, for these inputs, some of which are in containers; and the
-    words that tell it so (`codegen.entry.Container`), none where each is an input. They refer to the keys."""
+    """The arguments of the entry point, as expressions, for inputs some of which are in containers; and the words that
+    describe the containers (`signature.Container`), empty without containers. The words refer to the keys."""
     inside = {i for c in containers for i in c.inputs}
     outside = [i for i in range(len(inputs)) if i not in inside]
     words = [word for i in outside for word in (0, 1, 0, i)]

@@ -1,15 +1,15 @@
-"""When calls of a traced function run as plain Python because that is quicker: what is counted of them, and measured.
+"""Decide when a traced function runs as plain Python because that is faster: counters and trials.
 
-Nobody counts calls on the hot path. Of others, which look their program up, it is known whether they found one, were
-traced, or ran plainly. If many were looked up one by one, or were traced at a cost, a *trial* measures some calls as
-they come, and then as many as plain Python. Where Python is clearly quicker the function *rests*: calls run plainly, so
-long that the next trial costs little beside them. Where programs are quicker, the next trial is twice as far off.
+Calls on the fast path are not counted. Each other call either found a program, was traced, or ran plainly. After many
+separate lookups, or expensive traces, a *trial* times some calls as they come, and then as many as plain Python. If
+Python is clearly faster the function *rests*: calls run plainly, so long that the next trial costs little in
+comparison. If programs are faster, the interval to the next trial doubles.
 
-A function whose calls run plainly for another reason rests too, for a few calls each time: to find that reason anew
-costs as much as a small function.
+A function whose calls run plainly for another reason rests too, for a few calls each time, because finding that reason
+again costs as much as a small function.
 
-Derivatives do not rest, for there is no plain Python that would do the same; nor do functions that say who
-answers first calls: with `tiered=False` each call and each run has the same bits.
+Derivatives do not rest, because plain Python cannot compute them. A function with an explicit tier does not rest
+either: with `tiered=False` each call and each run has the same bits.
 """
 
 from __future__ import annotations
@@ -27,30 +27,28 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_FOR_ONE", "MOST_UNMET", "CacheInfo", "Pace", "Unmet"]
 
-# So many times, a function may be traced again for one reason before it is told to be slow.
+# Maximum retraces for one reason before a warning.
 MOST_FOR_ONE = 8
-# After so many calls that were traced, one after the other, it is not traced any more for arguments of these kinds.
+# Consecutive traced calls after which arguments of their kinds are no longer traced; maximum kinds counted.
 MOST_UNMET, MOST_KINDS = 64, 256
-# A trial begins after so many calls, one after the other, that were traced; or more than MOST_FOR_ONE, if they took so
-# many seconds of a CPU. It does after so many that found a program, but not at once, and took no longer than that each:
-# to find one takes some 100 us. The seconds of a trace for arguments of another kind count in part, since programs meet
-# each of the kinds that they use for a first time.
+# A trial begins after TRACED consecutive traced calls, or more than MOST_FOR_ONE that took SECONDS of CPU time. It also
+# begins after LOOKED_UP slow-path calls that found a program and took less than BRIEF seconds on average, because the
+# lookup is then a large part. The seconds of a trace for a new kind of arguments count by OTHER_KIND only, because each
+# kind is traced once in any case.
 TRACED, SECONDS, LOOKED_UP, BRIEF, OTHER_KIND = 64, 3.0, 64, 1e-3, 0.25
-# A trial is of so many calls of either kind, or of some that took so many seconds, the fewest of them unless these took
-# far longer; the longest ones do not count. Plain Python is to take no more than this part of the time.
+# A trial has TRIED calls of either kind, or fewer that took LONG seconds, but at least FEWEST, unless they took FAR
+# times as long. The OUTLIERS part of longest calls is ignored. Plain Python must take at most PART of the time.
 TRIED, LONG, FEWEST, FAR, OUTLIERS, PART = 32, 0.25, 3, 4, 0.1, 0.8
-# A function rests for so many calls at least, or until these took so many times as long as those of the trial; and
-# for so many, after so many calls in a row that ran plainly for another reason.
+# A function rests for at least REST calls, or until they took TIMES as long as the trial; and for BRIEF_REST calls
+# after IN_A_ROW consecutive calls that ran plainly for another reason.
 REST, TIMES, BRIEF_REST, IN_A_ROW = 1024, 4, 64, 8
 MOST_DOUBLED = 16
 
 
 class CacheInfo(NamedTuple):
-    """How often a traced function was traced, and its calls on the slow path that found a program or did not: one that
-    repeats the kind of the call before takes the fast path, which counts nothing. Traces that ended in an exception are
-    not counted. For `limited` kinds of arguments calls run as plain Python; for one at least, while all calls do, as
-    that was measured to be quicker.
-    """
+    """Counts of traces, and of slow-path calls that found a program or did not. A repeated kind of call takes the fast
+    path, which is not counted. A trace that raised is not counted. `limited` is the number of kinds of arguments whose
+    calls run as plain Python; at least one while all calls do because Python is faster."""
 
     traces: int
     retraces: int
@@ -61,26 +59,26 @@ class CacheInfo(NamedTuple):
 
 
 class Unmet:
-    """How many calls that no program held for have followed each other, by the kinds of their arguments."""
+    """Counts of consecutive calls without a valid program, by the kinds of their arguments."""
 
     def __init__(self) -> None:
         self._counts: dict[Any, int] = {}
 
     def __contains__(self, call: Call) -> bool:
-        """Whether they are so many that such calls are not worth tracing."""
+        """Whether calls of this kind have missed too often to be traced."""
         return bool(self._counts) and self._counts.get(call.key[1:], 0) >= MOST_UNMET
 
     @property
     def limited(self) -> int:
-        """For how many kinds of arguments calls are not worth tracing."""
+        """The number of kinds of arguments whose calls are no longer traced."""
         return sum(count >= MOST_UNMET for count in self._counts.values())
 
     def often(self, call: Call) -> bool:
-        """Whether they are worth a warning."""
+        """Whether calls of this kind have missed often enough for a warning."""
         return self._counts.get(call.key[1:], 0) > MOST_FOR_ONE
 
     def add(self, call: Call) -> None:
-        kinds = call.key[1:]  # not the structure, which objects among the arguments belong to
+        kinds = call.key[1:]  # without the structure, which contains objects
         self._counts[kinds] = self._counts.pop(kinds, 0) + 1
         if len(self._counts) > MOST_KINDS:
             del self._counts[next(iter(self._counts))]
@@ -90,31 +88,31 @@ class Unmet:
 
 
 class Trial:
-    """How long calls took as they came, and how long others took as plain Python."""
+    """Times of normal calls, and of calls as plain Python."""
 
     def __init__(self) -> None:
         self.as_they_come: list[float] = []
         self.plainly: list[float] = []
-        self.turned = False  # to plain Python
+        self.switched = False  # whether the trial has switched to plain Python
 
     def add(self, seconds: float) -> bool:
-        """Whether the trial is over, now that another call took so many seconds."""
-        spent, before = self.plainly if self.turned else self.as_they_come, self.as_they_come
+        """Record the time of a call; returns whether the trial is over."""
+        spent, before = self.plainly if self.switched else self.as_they_come, self.as_they_come
         spent.append(seconds)
-        if self.turned:
+        if self.switched:
             return len(spent) == len(before) or sum(spent) > sum(before)
         long = sum(spent) > (LONG if len(spent) >= FEWEST else FAR * LONG)
-        self.turned = len(spent) == TRIED or long
+        self.switched = len(spent) == TRIED or long
         return False
 
     @property
     def means(self) -> tuple[float, float]:
-        """The seconds of a call, as they come and as plain Python."""
+        """The mean seconds per call, normally and as plain Python."""
         return _mean(self.as_they_come), _mean(self.plainly)
 
     @property
     def is_for_python(self) -> bool:
-        """Whether plain Python was clearly quicker."""
+        """Whether plain Python is clearly faster."""
         as_they_come, plainly = self.means
         return len(self.plainly) == len(self.as_they_come) and plainly < PART * as_they_come
 
@@ -125,7 +123,7 @@ def _mean(seconds: list[float]) -> float:
 
 
 class Pace:
-    """What is known of the calls of one function that did not take the hot path."""
+    """Statistics of the slow-path calls of one function."""
 
     __slots__ = (
         "_again", "_doubled", "_in_a_row", "_kinds", "_looked_up", "_measured", "_seconds", "_spent", "_traced",
@@ -133,23 +131,23 @@ class Pace:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.left = 0  # the calls for which the function rests
-        self.why = ""  # it rests
-        self.ran_plainly = ""  # why the call did that has just been made
+        self.left = 0  # the remaining calls of the rest
+        self.why = ""  # the reason of the rest
+        self.ran_plainly = ""  # the reason of the last plain call
         self._trial: Trial | None = None
-        self._again = 1  # how many times as many calls as the first time it takes for the next trial
-        self._doubled = 0  # how often one was for Python
-        self._measured = False  # whether that is why the function rests
+        self._again = 1  # factor of the number of calls before the next trial
+        self._doubled = 0  # number of trials that Python won
+        self._measured = False  # whether a trial caused the rest
         self._in_a_row = self._kinds = self._looked_up = self._traces = self._traced = 0
         self._seconds = self._spent = 0.0
 
     @property
     def rests(self) -> bool:
-        """Whether calls run as plain Python since that was measured to be quicker."""
+        """Whether calls run as plain Python because a trial found it faster."""
         return self.left > 0 and self._measured
 
     def came(self, function: Dispatcher, seconds: float) -> None:
-        """A call is over that was not on the hot path, and took so many seconds of a CPU."""
+        """Record a slow-path call, with its CPU time in seconds."""
         why, self.ran_plainly = self.ran_plainly, ""
         if self._trial is not None:
             _face(function, _tried)
@@ -159,14 +157,14 @@ class Pace:
                 self._rest(function, why, BRIEF_REST)
         else:
             self._in_a_row = 0
-            # Who has first calls compiled wants the same bits in each call and each run; while another thread compiles,
-            # calls look up what answers them, as those would that are due.
+            # With first calls compiled, each call and each run must have the same bits. While another thread compiles,
+            # slow-path calls are expected, and start no trial.
             if self._is_due(function, seconds) and function.has_plain and function.first_call == "replay":
                 self._trial = Trial()
                 _face(function, _tried)
 
     def _is_due(self, function: Dispatcher, seconds: float) -> bool:
-        """Whether it is time for a trial."""
+        """Whether a trial is due."""
         traces, self._traces = self._traces, function._counts["misses"]
         if self._traces != traces:
             kinds, self._kinds = self._kinds, len(function._specializations)
@@ -183,12 +181,12 @@ class Pace:
         return brief
 
     def trial(self, function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call in a trial."""
+        """Run a call in a trial."""
         trial = self._trial
         if trial is None:
             return function.call_slowly(args, kwargs)
         begun = _clocks()
-        result = eagerly(function, args, kwargs) if trial.turned else function.call_slowly(args, kwargs)
+        result = eagerly(function, args, kwargs) if trial.switched else function.call_slowly(args, kwargs)
         if trial.add(min([now - then for now, then in zip(_clocks(), begun)])):
             self._decide(function, trial)
         else:
@@ -211,7 +209,7 @@ class Pace:
         _face(function, _rested)
 
     def awakes(self, function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The first call behind a rest."""
+        """Run the first call after a rest."""
         if self._measured:
             self._trial = Trial()
             return self.trial(function, args, kwargs)
@@ -220,23 +218,23 @@ class Pace:
 
 
 def _clocks() -> tuple[float, float]:
-    """Two clocks, of which a call takes what the one says that has gone less: that of the wall goes on while the
-    machine does something else, and that of the process goes as many times as fast as threads compute."""
+    """Two clocks; the time of a call is the smaller difference. The wall clock also counts other processes, and the
+    process clock counts every thread."""
     return time.perf_counter(), time.process_time()
 
 
 def _face(function: Any, call: Any) -> None:
-    """Let calls of a function be made so, or as at first."""
+    """Set the class of a function, so that its calls run `call`; None restores the original class."""
     function.__class__ = function._plain if call is None else _faces(function._plain, call)
 
 
 @functools.cache
 def _faces(plain: type, call: Any) -> type:
-    return type(plain.__name__, (plain,), {"__call__": call, "__slots__": (), "turn": None})
+    return type(plain.__name__, (plain,), {"__call__": call, "__slots__": (), "entry": None})
 
 
 def _rested(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """A call while the function rests."""
+    """Run a call while the function rests."""
     pace = self._pace
     if unusual:
         return self.call_slowly(args, kwargs)
@@ -247,5 +245,5 @@ def _rested(self: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def _tried(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """A call in a trial."""
+    """Run a call in a trial."""
     return self.call_slowly(args, kwargs) if unusual else self._pace.trial(self, args, kwargs)

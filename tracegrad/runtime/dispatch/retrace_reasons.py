@@ -1,4 +1,4 @@
-"""Why a function was traced again, or is not compiled, in words; and the log lines of traces."""
+"""Explain in words why a function was traced again or is not compiled, and log traces."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ __all__ = [
 ]
 
 
-# So many times, a function may be traced again for all reasons before it is told to be slow.
+# Maximum retraces for all reasons before a warning.
 MOST_FOR_ALL = 24
 
 
 def limited(last: str = "") -> str:
-    """What is said of a function that is not traced any more."""
+    """The message for a function that is no longer traced."""
     return f"{MOST_UNMET} calls for such arguments, one after the other, were traced again{last}"
 
 
 class Warnings:
-    """What one function has been warned of, once each, and what it has been traced again for."""
+    """The warnings of one function, each issued once, and counts of the causes of its retraces."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
@@ -50,35 +50,35 @@ class Warnings:
         self._last = ""
 
     def plain(self, name: str, why: str) -> bool:
-        """It raised when it was traced, and not as plain Python; or could not have raised what Python would; or has
-        arguments that no trace is made of. Whether there is such a reason."""
+        """Warn that calls run as plain Python: the trace raised and Python did not, errors would differ, or arguments
+        cannot be traced. Returns whether there is a reason."""
         if why:
             self._say("plain", f"{name} runs as plain Python, uncompiled: {why}")
         return bool(why)
 
     def answered(self, name: str, guard: ValueGuard) -> None:
-        """A question of it got another answer."""
+        """Count a retrace because a value guard has changed."""
         advice = _NUMBER if guard.asked in ("float()", "item()", "tolist()", "format()") else _CHOICE
         self._count(name, f"{guard.asked} at {guard.location} has another answer", advice)
 
     def changed(self, name: str, what: str) -> None:
-        """Something that it reads from outside has changed."""
+        """Count a retrace because a captured variable has changed."""
         self._count(name, f"{re.split(' == | is | holds ', what)[0]} has changed", _ARGUMENT)
 
     def keyed(self, name: str, why: str, alike: bool) -> None:
-        """The arguments of each call are others, though of kinds that are `alike`."""
+        """Count a retrace because of new arguments, of kinds that may be `alike`."""
         self._last = f", the last time because of {why}"
         if alike:
             self._say("retraced", f"{name} is traced again and again, this time because of {why}: {_OBJECT}")
 
     def limited(self, name: str) -> None:
-        """It was traced in many calls without a program that held."""
+        """Warn that many calls were traced without a valid program."""
         self._say("limited", f"{name} runs as plain Python, uncompiled: {limited(self._last)}")
 
     def slower(self, name: str, by_programs: float, plainly: float) -> str:
-        """Calls took so many seconds, and fewer as plain Python. What is said of it."""
-        found = f"a call took {_time(plainly)} so, and {_time(by_programs)} as its program had to be traced or found"
-        why = f"that is quicker, as was measured: {found}{self._last}"
+        """Warn that calls are faster as plain Python, given the seconds of both; returns the reason."""
+        result = f"a call took {_time(plainly)} so, and {_time(by_programs)} as its program had to be traced or found"
+        why = f"that is quicker, as was measured: {result}{self._last}"
         self._say("limited", f"{name} runs as plain Python, uncompiled, as long as {why}")
         return why
 
@@ -112,7 +112,7 @@ def _time(seconds: float) -> str:
 
 
 def show_kind(kind: Any) -> str:
-    """A leaf's part of the key: `f64[3,2]`, or the type of a Python number; of a Tensor, what it is on the tape too.
+    """A leaf's part of the key: `f64[3,2]`, or the type of a Python number; for a Tensor also its state on the tape.
 
     >>> show_kind((np.dtype("float32"), (2,))), show_kind(float)
     ('f32[2]', 'float')
@@ -123,13 +123,13 @@ def show_kind(kind: Any) -> str:
         return str(Aval(kind[1], kind[0]))
     if kind[0] in (int, complex):
         return str(kind[1])
-    cls, dtype, shape, requires_grad, is_leaf = kind  # of a Tensor
+    cls, dtype, shape, requires_grad, is_leaf = kind  # the kind of a Tensor
     text = f"{cls.__name__} {Aval(shape, dtype)}"
     return text if not requires_grad else f"{text} that requires grad" if is_leaf else f"{text} on the tape"
 
 
 def show_key(binder: Binder, key: tuple[Any, ...]) -> list[str]:
-    """What calls of a key are like: the leaves of their arguments, and what is static."""
+    """Describe a key: the leaves of the arguments, and the static values."""
     structure, kinds, statics = key
     names = [path for name, part in binder.arguments(structure, statics) for path in tree.paths(part, name)]
     fixed = [(p if isinstance(p, str) else binder.parameter(p), _exactly(value)) for p, value in statics]
@@ -138,7 +138,7 @@ def show_key(binder: Binder, key: tuple[Any, ...]) -> list[str]:
 
 
 def new_key(binder: Binder, known: Iterable[tuple[Any, ...]], call: Call) -> str:
-    """What about `call` is unlike the most similar key that is known; of several, the last."""
+    """The difference of `call` from the most similar known key; of several, the last."""
     candidates = [_differences(binder, key, call) for key in reversed(list(known)) if key != call.key]
     return (
         min(candidates, key=len, default=["another signature"])[0]
@@ -158,28 +158,28 @@ def _differences(binder: Binder, key: tuple[Any, ...], call: Call) -> list[str]:
             for name in {**before, **after}
             if before.get(name) != after.get(name)
         ]
-        # Sorted behind every difference of another kind.
+        # Sorted after all other differences.
         text = ", ".join(changed) or f"an object that is another one among the arguments {new_structure}"
         return [text, *changed[1:], *("" for _ in range(999))]
     names = binder.leaf_names(call)
-    found = [f"{n}: {show_kind(a)} -> {show_kind(b)}" for n, a, b in zip(names, kinds, new_kinds) if a != b]
-    found += _static_differences(binder, statics, new_statics)
-    return [", ".join(found), *found[1:]]
+    results = [f"{n}: {show_kind(a)} -> {show_kind(b)}" for n, a, b in zip(names, kinds, new_kinds) if a != b]
+    results += _static_differences(binder, statics, new_statics)
+    return [", ".join(results), *results[1:]]
 
 
 def _static_differences(binder: Binder, old: Sequence[Any], new: Sequence[Any]) -> list[str]:
     before, after = dict(old), dict(new)
-    found = []
+    results = []
     for place in (*before, *(p for p in after if p not in before)):
         if before.get(place) != after.get(place):
             name = place if isinstance(place, str) else binder.parameter(place)
             values = [_exactly(side[place]) if place in side else "nothing" for side in (before, after)]
-            found.append(f"the static argument {name}: {values[0]} -> {values[1]}")
-    return found
+            results.append(f"the static argument {name}: {values[0]} -> {values[1]}")
+    return results
 
 
 def _exactly(x: Any) -> str:
-    """The value behind what `tracegrad.trace.sources.signature.exact` made of it, as Python writes it."""
+    """The repr of a value encoded by `tracegrad.trace.sources.signature.exact`."""
     cls, value = x if not x or isinstance(x[0], type) else (None, x)
     if cls is None:
         return f"({', '.join(map(_exactly, value))}{',' if len(value) == 1 else ''})"
@@ -187,7 +187,7 @@ def _exactly(x: Any) -> str:
 
 
 def new_world(traces: Iterable[Trace]) -> str:
-    """What the most recent trace assumed of the captured variables that does not hold."""
+    """The assumption about captured variables of the most recent trace that does not hold."""
     for trace in traces:
         failed = trace.world.failures(trace.captures)
         if failed:
@@ -198,7 +198,7 @@ def new_world(traces: Iterable[Trace]) -> str:
 
 
 def new_answer(guard: ValueGuard, answer: Any) -> str:
-    """The question whose answer differs."""
+    """The value guard that differs."""
     return f"{guard.asked} at {guard.location}: {_short(guard.seen)} -> {_short(np.asarray(answer))}"
 
 
@@ -207,12 +207,12 @@ def _short(x: Any) -> str:
 
 
 def tell(function: Any, spec: Any, call: Call, answers: Answers) -> None:
-    """Log why the function is traced again, and warn where that happens time after time."""
+    """Log why the function is retraced, and warn about repeated retraces."""
     told, keys = function.told, answers.keys
     same = [p for p in spec.paths if p.keys[: len(keys)] == keys]
     other = [p for p in spec.paths if p.keys[: len(keys) - 1] == keys[:-1] and len(p.keys) >= len(keys)]
-    found = [g for g in other[0].trace.guards if g.number == len(keys) - 1] if keys and other and not same else []
-    guard = found[0] if found else None
+    result = [g for g in other[0].trace.guards if g.number == len(keys) - 1] if keys and other and not same else []
+    guard = result[0] if result else None
     if enabled("retrace"):
         if not spec.paths:
             why = new_key(function.binder, function._specializations, call)
@@ -229,7 +229,7 @@ def tell(function: Any, spec: Any, call: Call, answers: Answers) -> None:
 
 
 def log_compile(name: str, trace: Trace, program: Any, tracing: float, compiling: float) -> None:
-    """One line for a new trace."""
+    """Log a new trace in one line."""
     guards = len(trace.guards) + sum(not guard.implied for guard in trace.world.guards)
     log(
         "compile", "%s: traced %d nodes, %d guards, %d captured arrays in %.1f ms; program from %s in %.1f ms", name,

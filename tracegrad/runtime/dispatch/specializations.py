@@ -1,4 +1,4 @@
-"""Paths: programs that hold for one key, one state of the captured variables and one sequence of answers."""
+"""Hold the leaves of the trace tree: a path is a program for one key, captured state, and guard values."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Found", "Interpreted", "Path", "Specialization"]
 
-# The turns of a loop that a derivative has room for at first; what a call needs beyond is found out when it runs.
+# Initial capacity, in loop iterations, for the residuals of a derivative; a call that exceeds it enlarges it.
 ROOM = 128
-# Of an array that is given away and another one, which must not share memory: each call looks at all of them.
+# Maximum pairs of a donated array and another one, which each call checks for overlap.
 MOST_PAIRS = 2**14
-# So many bytes, for each node of a graph and some, are worth a program that reads them as they lie.
-LEAST_TURNED = 2**11
-MOST_HOT = 32  # of a path, for as many generators of random numbers that came again
-MOST_LIES = 16  # of a path; what lies in other ways is copied
-COMES = object()  # stands for such a program, which the next call makes
+# Minimum bytes of strided inputs, per node of the graph, for a program that reads them without copies.
+LEAST_CHECKED = 2**11
+MOST_HOT = 32  # maximum fast paths of a path, one for each repeated set of random generators
+MOST_LIES = 16  # maximum input layouts of a path; others are copied
+COMES = object()  # placeholder of a program that the next call makes
 
 
 class Path:
-    """A program for one key, one state of the captured variables, and one sequence of answers."""
+    """A program for one key, one state of the captured variables, and one sequence of guard values."""
 
     def __init__(self, trace: Trace, program: Any, seconds: dict[str, float], on_tape: OnTape | None = None):
         self.trace, self.program, self.seconds, self.on_tape = trace, program, seconds, on_tape
@@ -50,65 +50,65 @@ class Path:
         self.hots: dict[Any, Any] = {}
         self._last: list[Any] = []
         self._generators: tuple[int, ...] = ()
-        self._turns: dict[Any, Any] = {}
-        # Programs that read arrays by their strides.
+        self._entries: dict[Any, Any] = {}
+        # Programs for strided inputs, by strides.
         self._laid: dict[Any, Any] = {}
-        self.kept = 0  # what has been looked at for the disk cache: 1 is its graph, 2 its program
-        self.record = b""  # what is there of it
+        self.kept = 0  # stage in the disk cache: 1 is its graph, 2 its program
+        self.record = b""  # its stored record
 
     def begins(self, answers: Answers) -> bool:
-        """Whether the path may hold for a call with these answers to the first questions."""
+        """Whether the path may hold for a call with these first guard values."""
         keys = answers.keys
         return self.trace.varying != answers.varying or self.keys[: len(keys)] == keys
 
     def comes_again(self, call: Call) -> bool:
-        """Whether the generators of random numbers among the arguments are those of the last call, or there are none.
-        A hot path is for those, so it is made for others that come again."""
+        """Whether the random generators among the arguments are those of the last call, or there are none. A fast path
+        is bound to its generators, so it is made only for repeated ones."""
         if not call.generators:
             return True
-        found = call.given_generators()
-        same = len(found) == len(self._last) and all(map(operator.is_, found, self._last))
-        self._last, self._generators = found, tuple(map(id, found))
+        result = call.given_generators()
+        same = len(result) == len(self._last) and all(map(operator.is_, result, self._last))
+        self._last, self._generators = result, tuple(map(id, result))
         return same and len(self.hots) < MOST_HOT
 
     def is_hot(self, form: tuple[Any, ...]) -> bool:
-        """Whether there is a hot path for calls of this form, with the generators of the last one."""
+        """Whether a fast path exists for calls of this form, with the generators of the last one."""
         return (*form, *self._generators) in self.hots
 
     def hot(
         self, binder: Binder, call: Call, plain: type, name: str, donated: tuple[int, ...] = (), lies: Lies = ()
     ) -> Any:
-        """The hot path for calls like `call`: a subclass of `plain` with another `__call__`. The methods of classes are
-        what Python calls with the least ado. Calls that own the leaves that are `donated` give them away. `lies` says
-        how the arrays lie."""
+        """The fast path for calls like `call`: a subclass of `plain` with another `__call__`, which Python calls with
+        the least overhead. Leaves that are `donated` may be overwritten; `lies` are the layouts of arrays."""
         form = (len(call.args), *call.kwargs, *lies, *self._generators)
         if form not in self.hots:
             header = of_method(binder.signature, len(call.args), list(call.kwargs))
-            found, made = None, self._code(call, header, donated, lies)
-            if made is not None:
-                made.__qualname__ = name  # for Python's own errors about arguments
-                found = type(plain.__name__, (plain,), {"__call__": made, "__slots__": (), "turn": None})
-            self.hots[form] = found
+            result, output = None, self._code(call, header, donated, lies)
+            if output is not None:
+                output.__qualname__ = name  # for Python's error messages about arguments
+                result = type(plain.__name__, (plain,), {"__call__": output, "__slots__": (), "entry": None})
+            self.hots[form] = result
         return self.hots[form] or plain
 
-    def turn(self, call: Call, donated: tuple[int, ...] = (), lies: Lies = ()) -> Any:
-        """The same as a function of the dispatcher and the values of all arguments, which returns MISS where it does
-        not know; None if there is none. For a call that does not own what is donated it is one that overwrites
-        nothing."""
+    def cache_entry(self, call: Call, donated: tuple[int, ...] = (), lies: Lies = ()) -> Any:
+        """The same as a function of the dispatcher and all argument values that returns MISS on a mismatch; None if
+        there is none. It overwrites nothing if the call does not own the donated leaves."""
         form = (len(call.args), *call.kwargs, *lies, *self._generators)
         gives = not donated or all(owns_memory(call.leaves[i]) for i in donated)
         key = (*form, gives)
-        if key not in self._turns:
-            made: Any = self._code(call, of_function(len(call.args), list(call.kwargs)), donated if gives else (), lies)
-            self._turns[key] = made
-            if made is not None:
-                made.key, made.face = (call.key, lies), self.hots[form] if gives else None
-                if made.face is not None:
-                    made.face.turn = made
-        return self._turns[key]
+        if key not in self._entries:
+            result: Any = self._code(
+                call, of_function(len(call.args), list(call.kwargs)), donated if gives else (), lies
+            )
+            self._entries[key] = result
+            if result is not None:
+                result.key, result.face = (call.key, lies), self.hots[form] if gives else None
+                if result.face is not None:
+                    result.face.entry = result
+        return self._entries[key]
 
     def arrays(self, leaves: Sequence[int]) -> tuple[int, ...]:
-        """Those of these leaves that are arrays with axes."""
+        """The leaves that are arrays with axes."""
         kinds, avals = self.trace.kinds, self.trace.graph.avals
         return tuple([i for i in leaves if kinds[i] == "array" and avals[i].ndim])
 
@@ -122,89 +122,89 @@ class Path:
         return hot_call(self.trace, program, call, header, None, lies, self._laid)
 
     def lies(self, inputs: Sequence[Any]) -> Lies:
-        """How the arrays of a call lie, leaves first, that are not in row-major order, as there are programs for that;
-        nothing if all are."""
-        found = lies_of(inputs, self.trace.layouts)
-        return found if not found or strides_of(found) in self._laid else copied(found)
+        """The layouts of the arrays of a call, leaves first, for which programs exist; empty if all are row-major."""
+        result = lies_of(inputs, self.trace.layouts)
+        return result if not result or strides_of(result) in self._laid else copied(result)
 
     def _known(self, lies: Lies) -> Any:
-        """The program for calls whose arrays lie so; `COMES` if the next such call makes one."""
+        """The program for calls with these layouts; `COMES` if the next call makes one."""
         return self._laid.get(strides_of(lies), self.program)
 
     def answering(self, inputs: Sequence[Any]) -> tuple[Any, Lies]:
-        """The program that has answered such a call, and how it takes the arrays."""
+        """The program that has run a call with these inputs, and its layouts."""
         lies = self.lies(inputs)
         program = self._known(lies)
         return (self.program, copied(lies)) if program is COMES else (program, lies)
 
     def ready(self, lies: Lies) -> bool:
-        """Whether there is machine code for calls whose arrays lie so."""
+        """Whether machine code exists for calls with these layouts."""
         program = self._known(lies)
         return program is not COMES and program.tier is None
 
     def _program_for(self, lies: Lies, inputs: Sequence[Any]) -> Any:
-        """The program for arrays that lie so, from the second call on; None if it is better to copy them."""
+        """The program for these layouts, from the second call on; None if copies are better."""
         strides = strides_of(lies)
-        found = self._laid.get(strides)
-        if found is None and len(self._laid) < MOST_LIES and self._worth(lies, inputs):
+        result = self._laid.get(strides)
+        if result is None and len(self._laid) < MOST_LIES and self._worth(lies, inputs):
             self._laid[strides] = COMES
-        if found is COMES:
+        if result is COMES:
             like = self.program
             how = "background" if like.first_call == "background" else "compile", like.optimize
-            found = self._laid[strides] = compile_program(
+            result = self._laid[strides] = compile_program(
                 like.graph, like.kinds, like.single, like.name, like.checked, *how, strides=strides
             )
-        return found
+        return result
 
     def _worth(self, lies: Lies, inputs: Sequence[Any]) -> bool:
-        """Whether to read arrays as they lie is worth a program of its own."""
+        """Whether a program for strided inputs is profitable."""
         if self.on_tape is not None or self._writes or not isinstance(self.program, Program):
             return False
         size = sum([x.nbytes for lie, x in zip(lies, inputs) if lie and lie.strides])
-        return bool(size and size >= LEAST_TURNED * (8 + len(self.program.graph.nodes)))
+        return bool(size and size >= LEAST_CHECKED * (8 + len(self.program.graph.nodes)))
 
     def _giving(self, donated: tuple[int, ...]) -> Any:
-        """The program that overwrites what is donated, where results fit there; else the one that does not.
+        """The program that overwrites donated inputs, if results fit there; else the one that does not.
 
-        A call that is left to another path, or to Python, needs its arguments as they were."""
+        A call that may be passed on to another path, or to Python, needs its arguments unchanged.
+        """
         trace, program = self.trace, self.program
         simple = not (trace.asked(program.checked) or self._writes or self.on_tape)
         many = len(donated) * len(trace.kinds) > MOST_PAIRS
         if many or not simple or not can_watch(program.entry):
             return program
         like = program.graph, program.kinds, program.single, program.name, program.checked
-        made = compile_program(*like, optimize=program.optimize, donated=donated)
-        if not made.donors:
+        result = compile_program(*like, optimize=program.optimize, donated=donated)
+        if not result.donors:
             return program
-        release_arena(program.entry)  # which is not needed from now on
-        return made
+        release_arena(program.entry)  # no longer needed
+        return result
 
     def run(self, leaves: Sequence[Any], captured: Sequence[Any]) -> tuple[Sequence[Any] | None, Answers | None]:
-        """The outputs of the graph, guard values last, or None when the call has to run as plain Python; and the
-        answers up to the first that is not as assumed, or None when all are."""
+        """The outputs of the graph, guard values last, or None if the call must run as plain Python; and the guard
+        values up to the first mismatch, or None if all match."""
         inputs = (*leaves, *captured)
         lies = lies_of(inputs, self.trace.layouts)
         program = self._program_for(lies, inputs) if lies else None
         if program is not None:
             return self._attempt(program, as_taken(inputs, lies), inputs)
-        given = [conformed(x) for x in inputs]
+        args = [conformed(x) for x in inputs]
         tier = None if self.program is None else self.program.tier
         if tier is not None and tier.begun and self.trace.guards:
-            # It is only compiled, or replayed once more, for a call that is one of this path.
-            diverged = self.trace.diverges(self._answers(given))
+            # It is only compiled, or interpreted again, for a call of this path.
+            diverged = self.trace.diverges(self._answers(args))
             if diverged is not None:
                 return None, diverged
-        outputs, diverged = self._attempt(self.program, given, given)
+        outputs, diverged = self._attempt(self.program, args, args)
         if tier is not None and diverged is not None and outputs is not None and self.waits:
-            # What was assumed are answers of compiled code, which rounds otherwise than NumPy.
+            # The assumed guard values come from compiled code, which rounds differently from NumPy.
             self.program.compile()
-            return self._attempt(self.program, given, given)
+            return self._attempt(self.program, args, args)
         return outputs, diverged
 
     def _attempt(
         self, program: Any, given: Sequence[Any], inputs: Sequence[Any]
     ) -> tuple[Sequence[Any] | None, Answers | None]:
-        """The outputs of a program for what it is given of the inputs, and the first answer that is another one."""
+        """The outputs of a program for the converted inputs, and the first guard value that differs."""
         outputs = None if program is None else program.attempt(given)
         if outputs is None:
             return None, self.trace.diverges(self._answers(inputs))
@@ -220,14 +220,14 @@ class Path:
 
     @property
     def stage(self) -> str:
-        """What computes calls of this path, in words."""
+        """The current execution tier of this path, in words."""
         if self.program is None:
             return "plain Python"
         return "NumPy, op by op" if self.waits or isinstance(self.program, Interpreted) else "machine code"
 
     def overlaps(self, call: Call, captured: Sequence[Any]) -> bool:
-        """Whether what the call writes to is also something else that it reads, or cannot be written: the graph does
-        not know that. Within `on_call`."""
+        """Whether the call writes to an alias of another operand, or to a read-only array, which the graph does not
+        model. Used within `on_call`."""
         if not self._writes:
             return False
         if self.trace.mixes():
@@ -236,13 +236,13 @@ class Path:
         return bool(written) and not apart(written, [x for x in (*call.leaves, *captured) if isinstance(x, np.ndarray)])
 
     def views(self, call: Call, captured: Sequence[Any]) -> frozenset[Hashable]:
-        """Where the call writes to what is also something else that it reads: what lets another trace know that."""
+        """The aliases between written arrays and other operands, as facts for another trace."""
         if not self.overlaps(call, captured):
             return frozenset()
         return views_of(self.trace.captures, captured) - self.trace.varying
 
     def _answers(self, given: Sequence[Any]) -> Iterator[Any]:
-        """The guard values by NumPy, each when it is asked for, as far as nothing raises on the way to them."""
+        """The guard values computed by NumPy, lazily, up to the first exception."""
         computed = dict(zip(self.trace.graph.inputs, map(np.asarray, given)))
         with contextlib.suppress(Exception):  # whatever it is, the call meets it again
             for guard in self.trace.guards:
@@ -250,12 +250,12 @@ class Path:
 
 
 def owns_memory(x: Any) -> bool:
-    """Whether an array may be overwritten without anybody else's knowing: it is no view, and may be written to."""
+    """Whether an array may be overwritten unobserved: it is no view, and writable."""
     return type(x) is np.ndarray and x.flags.owndata and x.flags.writeable
 
 
-# A path that holds for a call; the outputs of its program, or None when the call has to run as plain Python; and the
-# captured arrays it was given.
+# A path that holds for a call; the outputs of its program, or None if the call must run as plain Python; and its
+# captured arrays.
 Found = tuple[Path, Sequence[Any] | None, Sequence[Any]]
 
 
@@ -266,18 +266,18 @@ class Specialization:
         self.paths: tuple[Path, ...] = ()
         self.varying: set[Hashable] = set()
         self.room = ROOM
-        self.kept: Kept | None = None  # what the disk cache has
+        self.kept: Kept | None = None  # its records in the disk cache
 
     def promote(self, path: Path) -> None:
         others = tuple([p for p in self.paths if p is not path])
-        if path.program is None:  # it is tried last, because it has to be evaluated
+        if path.program is None:  # tried last, because its guard values must be interpreted
             self.paths = (*others, path)
         elif not self.paths or self.paths[0] is not path:
             self.paths = (path, *others)
 
     def run(self, path: Path, call: Call, captured: Sequence[Any]) -> tuple[Sequence[Any] | None, Answers | None]:
-        """As a path runs. Where the call writes to what is also something else that it reads, and a trace can know what
-        of these are views of what, another trace is to take the place of the path."""
+        """Run a path. If the call writes to an alias of another operand, and a trace can model the views, another trace
+        replaces the path."""
         outputs, diverged = path.run(call.leaves, captured)
         views = path.views(call, captured) if diverged is None else frozenset()
         if not views:
@@ -287,22 +287,22 @@ class Specialization:
         return None, Answers()
 
     def forget(self, answers: Answers, derived: bool) -> bool:
-        """Whether there is room for another path, as the one that was used longest ago is forgotten: where no path
-        assumes what is outside now, as none led to `answers`, and of derivatives, which do not run as plain Python."""
+        """Evict the least recently used path, unless a path has led to `answers` and plain Python can run the call;
+        returns whether it did."""
         if answers.keys and not derived:
             return False
         self.paths = self.paths[:-1]
         return True
 
     def enlarge(self) -> None:
-        """Forget programs that have too little room for what derivatives keep of the turns of loops."""
+        """Discard the programs with too little memory for the residuals of loops, and enlarge it."""
         self.room *= 16
         self.kept = None
         self.paths = ()
 
 
 class Interpreted:
-    """A path that is not worth compiling, because its specialization has too many: run op by op, once."""
+    """A program that interprets its graph once, for a specialization with too many paths to compile."""
 
     report, checked, tier = None, False, None
 

@@ -1,15 +1,14 @@
-"""Traces that outlive the process: a function whose code and world are as they were is not traced again.
+"""Store traces on disk: a function whose code and captured state are unchanged is not traced again.
 
-The key of a record in the disk cache is what can be told of a call before it is traced: the code of the function and
-of the transforms around it, the key of the call, this package and the versions of all that traces take for granted. A
-record is a trace with its program: the objects that its places begin at (`runtime.objects`), what it assumes
-(`runtime.spelling`), the graph as text and, once there is machine code, the program as data (`runtime.image`). It is
-used where all that it assumes holds, each value of a variable and each function that was called included, just as a
-trace in memory is.
+The key of a record in the disk cache is known before tracing: the code of the function and of its transforms, the key
+of the call, this package, and the versions of everything that traces take for granted. A record is a trace with its
+program: the root objects of its guards (`object_refs`), its assumptions (`serializer`), the graph as text and, once
+there is machine code, the program as data (`image`). It is used if all its assumptions hold, including each captured
+value and each called function, just as a trace in memory is.
 
-What is not told for certain is not kept: updates of Tensors in place, containers whose functions read lists or arrays,
-functions of packages other than Python's own, NumPy and SciPy, objects of classes in C, code that prints or looks at
-the order of sets.
+A trace is not stored if some part has no certain fingerprint: updates of Tensors in place, containers whose functions
+read lists or arrays, functions of packages other than Python's own, NumPy and SciPy, objects of classes in C, and code
+that prints or depends on the order of sets.
 """
 
 from __future__ import annotations
@@ -83,20 +82,20 @@ __all__ = ["Kept", "keep", "recall"]
 
 _Made = tuple["Program | None", "OnTape | None"]
 
-MOST_RECORDS = 16  # of one specialization
-_THEN = b"\t"  # between a record and the image, neither of which has it: they are JSON
-# What makes a call one that is traced: its trace is not for other processes, or theirs not for this one; or objects of
-# the user's do not let themselves be looked at.
+MOST_RECORDS = 16  # maximum records of one specialization
+_THEN = b"\t"  # separates a record from its image; JSON text does not contain it
+# Errors after which a call is traced as usual: its trace cannot be shared between processes, or a user's object cannot
+# be inspected.
 _TROUBLE = (Unkept, Changed, TracegradError, LookupError, AttributeError, TypeError, ValueError, ReferenceError,
             RecursionError)  # fmt: skip
 
 
-# -- what is known before a call is traced -----------------------------------------------------------------------------
+# -- keys --------------------------------------------------------------------------------------------------------------
 def _identity(fun: Dispatcher, call: Call, room: int) -> tuple[str, list[Any]]:
-    """The key of a call, and the objects that are traced."""
+    """The key of a call, and the traced objects."""
     if not (settings.cache and settings.cache_traces) or _is_unusual() or is_extended() or _is_watched():
         return "", []
-    assert settings.loop_memory != 0  # which guards know when it has been asked for
+    assert settings.loop_memory != 0  # guards record its use
     roots = Roots()
     structure, kinds, statics = call.key
     signature = fun.binder.signature
@@ -112,12 +111,12 @@ def _identity(fun: Dispatcher, call: Call, room: int) -> tuple[str, list[Any]]:
 
 
 def _is_unusual() -> bool:
-    """Whether there is more to do with Tensors than operations say."""
+    """Whether a mode of Tensors is active."""
     return STATE.unusual or STATE.depth > 0
 
 
 def _functions_of(roots: Roots, fun: Dispatcher) -> list[str]:
-    """The texts of the functions that are traced."""
+    """The fingerprints of the traced functions."""
     half = fun.fun
     if not isinstance(half, Half):
         return [roots.text(half), roots.text(fun.body)]
@@ -129,13 +128,13 @@ def _functions_of(roots: Roots, fun: Dispatcher) -> list[str]:
 
 
 def _is_watched() -> bool:
-    """Whether somebody looks at which lines of code run: a debugger, or what measures coverage."""
+    """Whether a debugger or a coverage tool observes the executed lines."""
     monitoring = getattr(sys, "monitoring", None)
     return sys.gettrace() is not None or any(monitoring.get_tool(i) for i in range(6) if monitoring)
 
 
 def _kind(kind: Any) -> str:
-    """The text of a leaf's part of the key."""
+    """The text of a leaf's kind."""
     if isinstance(kind, type):
         return kind.__name__
     if kind[0] is int:
@@ -144,7 +143,7 @@ def _kind(kind: Any) -> str:
 
 
 def _settings_of_tensors() -> tuple[str, str]:
-    """The dtype of those that are made of Python floats, and how they are printed; as at first, if there are none."""
+    """The default dtype of Tensors, and their print options; the initial ones if no Tensors are in use."""
     dtypes, printing = (sys.modules.get(f"tracegrad.torch.tape.tensors.{name}") for name in ("dtypes", "printing"))
     return str(dtypes.get_default_dtype() if dtypes else np.dtype(float)), printing.options_set() if printing else ""
 
@@ -152,7 +151,8 @@ def _settings_of_tensors() -> tuple[str, str]:
 # -- records -----------------------------------------------------------------------------------------------------------
 @record(eq=False)
 class Kept:
-    """The records of one specialization, each a text, the last before others; and those that no path was made of."""
+    """The records of one specialization as texts, the most recent first, and the records from which no path was made
+    yet."""
 
     key: str
     records: list[bytes]
@@ -160,10 +160,10 @@ class Kept:
 
 
 def keep(fun: Dispatcher, call: Call, spec: Specialization, path: Path) -> None:
-    """Write a path to the disk cache, in the place of what there was of it, if it is for other processes. Within
+    """Store a path in the disk cache, replacing its earlier record, if other processes can use it. Used within
     `on_call`."""
-    found, trace, program = spec.kept, path.trace, path.program
-    if found is None or not found.key or type(program) not in (Program, Unplanned) or trace.world.told:
+    result, trace, program = spec.kept, path.trace, path.program
+    if result is None or not result.key or type(program) not in (Program, Unplanned) or trace.world.told:
         return
     try:
         key, roots = _identity(fun, call, spec.room)
@@ -172,15 +172,15 @@ def keep(fun: Dispatcher, call: Call, spec: Specialization, path: Path) -> None:
     except _TROUBLE as reason:
         log("cache", "%s: this trace is not kept: %s", fun.name, reason)
         return
-    if key == found.key and text not in found.records:
-        found.records = [text, *(x for x in found.records if x != path.record)][:MOST_RECORDS]
+    if key == result.key and text not in result.records:
+        result.records = [text, *(x for x in result.records if x != path.record)][:MOST_RECORDS]
         path.record = text
-        default_cache().put(key, {"kind": "trace", "name": fun.name}, b"\n".join(found.records))
+        default_cache().put(key, {"kind": "trace", "name": fun.name}, b"\n".join(result.records))
 
 
 def recall(fun: Dispatcher, call: Call, spec: Specialization) -> Iterator[tuple[Trace, bytes, Callable[[], _Made]]]:
-    """The traces that were kept and that may hold for a call, each with its record and with what makes its program,
-    and what calls on Tensors need. Within `on_call`."""
+    """The stored traces that may hold for a call, each with its record and a function that makes its program and its
+    tape data. Used within `on_call`."""
     if spec.kept is not None and not spec.kept.waiting:
         return
     try:
@@ -188,8 +188,8 @@ def recall(fun: Dispatcher, call: Call, spec: Specialization) -> Iterator[tuple[
     except _TROUBLE as reason:
         log("cache", "%s: its traces are not kept: %s", fun.name, reason)
         key, roots = "", []
-    found = spec.kept = spec.kept or _kept(key)
-    for text in [*found.waiting] if key == found.key else ():
+    result = spec.kept = spec.kept or _kept(key)
+    for text in [*result.waiting] if key == result.key else ():
         try:
             first, _, image = text.partition(_THEN)
             held = {**json.loads(first), "image": image}
@@ -197,17 +197,17 @@ def recall(fun: Dispatcher, call: Call, spec: Specialization) -> Iterator[tuple[
         except _TROUBLE as what:
             log("cache", "%s: a trace that was kept does not hold here: %s", fun.name, what)
             continue
-        yield trace, text, functools.partial(_program, found, text, trace, held, fun)
+        yield trace, text, functools.partial(_program, result, text, trace, held, fun)
 
 
 def _kept(key: str) -> Kept:
-    found = default_cache().get(key) if key else None
-    records = found[1].split(b"\n") if found else []
+    result = default_cache().get(key) if key else None
+    records = result[1].split(b"\n") if result else []
     return Kept(key, records, [*records])
 
 
 def _program(found: Kept, text: bytes, trace: Trace, held: dict[str, Any], fun: Dispatcher) -> _Made:
-    """The program, None if it cannot be made."""
+    """The program of a record; None if it cannot be made."""
     found.waiting.remove(text)
     on_tape: OnTape | None = None
     if trace.tape is not None:
@@ -234,8 +234,8 @@ def _program(found: Kept, text: bytes, trace: Trace, held: dict[str, Any], fun: 
 
 
 def _with_program(known: dict[str, Any], program: Program) -> str:
-    """A record with what there is of a program: its image, or what it is that waits for one. The image is the larger
-    part, and it is read where all that was assumed holds."""
+    """A record with its program: the image, or the state of a program that waits for one. The image is the larger part,
+    and is read only if all assumptions hold."""
     tier = program.tier
     missing, spent = ({}, 0.0) if tier is None else ({**tier.missing}, tier.spent)
     rest = known | {"missing": missing, "spent": spent, "single": program.single}
@@ -243,7 +243,7 @@ def _with_program(known: dict[str, Any], program: Program) -> str:
     return f"{json.dumps(rest, separators=(',', ':'))}{_THEN.decode()}{image}"
 
 
-# -- a trace to write --------------------------------------------------------------------------------------------------
+# -- writing a trace ---------------------------------------------------------------------------------------------------
 def _spelled(roots: Sequence[Any], trace: Trace, program: Program) -> dict[str, Any]:
     shares = type(program) is Program and program.graph is trace.graph
     graph = written(trace.graph, program.image if shares else None)
@@ -252,7 +252,7 @@ def _spelled(roots: Sequence[Any], trace: Trace, program: Program) -> dict[str, 
     for root in roots:
         to.number(root)
     templates, names = Templates(to), names_of(trace.graph)
-    found = {
+    table = {
         "assumed": [spell_guard(to, guard) for guard in guards],
         "captures": [spell_capture(to, x) for x in trace.captures],
         "answer": templates.spell(trace.answer),
@@ -270,11 +270,11 @@ def _spelled(roots: Sequence[Any], trace: Trace, program: Program) -> dict[str, 
         "tape": None if trace.tape is None else _spell_tape(to, trace.tape),
     }
     codes, modules = _seen(to.held, guards)
-    return {"objects": to.objects, "untouched": untouched(modules, names_in(codes)), **found}
+    return {"objects": to.objects, "untouched": untouched(modules, names_in(codes)), **table}
 
 
 def _spell_tape(to: Writer, x: TapeTrace) -> list[Any]:
-    """What calls on Tensors need beside the graph."""
+    """The data for calls on Tensors besides the graph."""
     if x.joint is not None:
         require_plain(x.joint, rules=True)
     joint = None if x.joint is None else to_text(x.joint, locations=True)
@@ -299,8 +299,8 @@ def _spell_question(to: Writer, names: dict[Any, str], x: ValueGuard) -> list[An
 
 
 def _seen(held: Sequence[Any], guards: Sequence[Any]) -> tuple[list[types.CodeType], list[types.ModuleType]]:
-    """The code that was traced or ran as it is, and the modules of libraries that it names. `Unkept` for a function
-    whose defaults nobody has looked at."""
+    """The code objects that were traced or run unchanged, and the library modules that they name. `Unkept` for a
+    function with unguarded defaults."""
     shadows = {
         guard.source.parent.parent for guard in guards
         if type(guard.source) is Attribute and type(guard.source.parent) is Fixed and guard.source.name == "__code__"
@@ -318,16 +318,16 @@ def _seen(held: Sequence[Any], guards: Sequence[Any]) -> tuple[list[types.CodeTy
     return [code for code in (*codes, *(x.__code__ for x in functions)) if code not in theirs], [np, *modules]
 
 
-# -- a trace to read ---------------------------------------------------------------------------------------------------
+# -- reading a trace ---------------------------------------------------------------------------------------------------
 class _OfText(Trace):
-    """A trace whose graph is a text until it is asked for."""
+    """A trace whose graph is parsed from text on demand."""
 
     _made: Graph | None = None
     _text = ""
 
     @property
     def graph(self) -> Graph:
-        """The graph; from then on guards and captures know their nodes."""
+        """The parsed graph; its nodes are then assigned to guards and captures."""
         if self._made is None:
             self._made = parse(self._text)
             nodes = {name: node for node, name in names_of(self._made).items()}
@@ -347,7 +347,7 @@ class _OfText(Trace):
 def _read(roots: Sequence[Any], held: dict[str, Any], weak: Any) -> Trace:
     for module, name, before in held["untouched"]:
         if module == "tracegrad":
-            getattr(sys.modules[module], name, None)  # which is found when it is asked for
+            getattr(sys.modules[module], name, None)  # lazily loaded
         try:
             same = meaning(found_under((module, name))) == before
         except Unkept:

@@ -1,1 +1,1 @@
-"""Execution of a compiled program: entry callables, tiers, strided inputs, and images."""
+"""Execute compiled programs: entry callables, tiers, strided inputs, and images."""

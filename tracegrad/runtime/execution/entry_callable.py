@@ -1,12 +1,11 @@
-"""From the machine code of a program to the Python callable of one of its shapes.
+"""Create the Python callable of a program for one of its shapes, from its machine code.
 
-`make_callable` gives the fast one: a builtin whose machine code (`codegen.entry_ir`) reads its arguments from
-the array objects itself. `make_portable` gives a Python function that behaves the same, on builds where the
-layout of those objects is not known: free-threaded CPython, other Pythons, 32 bits, or a NumPy whose arrays
-look different from what this module expects (it looks at some before it trusts any).
+`make_callable` makes the fast one: a builtin whose machine code (`tracegrad.codegen.entry.entry_point`) reads its
+arguments from the array objects itself. `make_portable` makes an equivalent Python function, for builds whose object
+layout is not known: free-threaded CPython, other Pythons, 32 bits, or a NumPy whose arrays look different from what
+this module expects (it checks some arrays before it trusts any).
 
-Both return MISS when the arguments are not what the program was compiled for, or when the program itself
-reports a failure.
+Both return MISS when the arguments do not fit the compiled signature, or when the program itself reports a failure.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ import numpy as np
 
 from tracegrad.codegen.entry.entry_point import ENTRY, HUGE_BYTES, OFFSETS, entry_ir
 from tracegrad.codegen.entry.signature import RUN, EntrySpec, InputSpec, Shape, Word, block_words, lowest
-from tracegrad.runtime.compile import jit as native
-from tracegrad.runtime.memory import allocator as pool
+from tracegrad.runtime.compile import jit
+from tracegrad.runtime.memory import allocator
 from tracegrad.utils.errstate import HARMLESS, TRAPS, USUAL
 
 __all__ = [
@@ -50,7 +49,7 @@ MISS: Final = _Miss()
 
 _METH_FASTCALL = 0x0080
 _POINTER = ctypes.sizeof(ctypes.c_void_p)
-# Places in NumPy's C API table, which are part of its ABI (numpy/__multiarray_api.h).
+# Indices in NumPy's C API table, which are part of its ABI (numpy/__multiarray_api.h).
 _ARRAY_TYPE = 2
 _SET_HANDLER = "tg_PyDataMem_SetHandler"
 _NUMPY_FUNCTIONS = {"tg_PyArray_Scalar": 60, "tg_PyArray_New": 93, _SET_HANDLER: 304}
@@ -77,7 +76,7 @@ _PYTHON_FUNCTIONS = (
 
 @cache
 def unsupported_reason() -> str | None:
-    """Why builtins cannot be made on this build of Python and NumPy; None if they can.
+    """Why builtins cannot be created on this build of Python and NumPy; None if they can.
 
     >>> unsupported_reason() is None or "not known" in unsupported_reason()
     True
@@ -96,7 +95,7 @@ def unsupported_reason() -> str | None:
 
 
 def _layout_is_known() -> bool:
-    """Whether two arrays and a float look right through the offsets that the machine code uses."""
+    """Whether the offsets of the machine code give the right fields of two arrays and a float."""
 
     def read(kind: Any, thing: object, field: str) -> Any:
         return kind.from_address(id(thing) + OFFSETS[field]).value
@@ -124,7 +123,7 @@ def _layout_is_known() -> bool:
 
 
 def numpy_table() -> Any:
-    """The addresses of the functions of NumPy's C API."""
+    """The function table of NumPy's C API."""
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     capsule = np._core._multiarray_umath._ARRAY_API  # type: ignore[attr-defined]
@@ -132,31 +131,31 @@ def numpy_table() -> Any:
 
 
 @cache
-def _entry_code() -> native.NativeCode:
+def _entry_code() -> jit.NativeCode:
     """The entry point of all programs, from the disk cache or compiled now; loaded once."""
     for name in _PYTHON_FUNCTIONS:
         address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
-        native.define_symbol(name, address or 0)
+        jit.define_symbol(name, address or 0)
     table = numpy_table()
     for name, index in _NUMPY_FUNCTIONS.items():
-        native.define_symbol(name, table[index])
-    native.define_symbol("tg_PyArray_Type", id(np.ndarray))
-    native.define_symbol("tg_MISS", id(MISS))
-    native.define_symbol("tg_USUAL", id(USUAL))
-    native.define_symbol("tg_HARMLESS", id(HARMLESS) + (cell_offset() or 0))
+        jit.define_symbol(name, table[index])
+    jit.define_symbol("tg_PyArray_Type", id(np.ndarray))
+    jit.define_symbol("tg_MISS", id(MISS))
+    jit.define_symbol("tg_USUAL", id(USUAL))
+    jit.define_symbol("tg_HARMLESS", id(HARMLESS) + (cell_offset() or 0))
     for cls, name in ((dict, "PyDict_Type"), (list, "PyList_Type"), (str, "PyUnicode_Type")):
-        native.define_symbol(name, id(cls))
-    return native.load_ir(entry_ir, "tracegrad_entry")
+        jit.define_symbol(name, id(cls))
+    return jit.load_ir(entry_ir, "tracegrad_entry")
 
 
 @contextmanager
 def kept_memory() -> Iterator[None]:
-    """Within the block, memory of large arrays that NumPy gives back in this thread is kept for the next ones."""
+    """Retain the memory of large arrays that NumPy frees in this thread within the block, for later outputs."""
     if unsupported_reason() is not None:
         yield
         return
     exchange = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(numpy_table()[_NUMPY_FUNCTIONS[_SET_HANDLER]])
-    before = exchange(pool.memory_handler())
+    before = exchange(allocator.memory_handler())
     try:
         yield
     finally:
@@ -164,7 +163,7 @@ def kept_memory() -> Iterator[None]:
 
 
 class Code(Protocol):
-    """Machine code that says where its functions are, as long as it lives."""
+    """Machine code with the addresses of its functions, valid as long as it lives."""
 
     def address(self, symbol: str) -> int: ...
 
@@ -181,7 +180,7 @@ class _MethodDef(ctypes.Structure):
 
 
 class _Block(np.ndarray[Any, Any]):
-    """The `self` of a builtin; keeps alive what the builtin points to."""
+    """The `self` of a builtin; it keeps the objects that it points to alive."""
 
     keep: tuple[object, ...]
 
@@ -194,10 +193,11 @@ def _free() -> Any:
 
 
 class _Arena:
-    """The arena that the callables of one program keep from call to call: where its address is, which entry points read
-    and write while they have the GIL. It is freed with the last of them, unless a new program has taken it over.
+    """The arena that the callables of one program keep between calls: its address, which entry points read and write
+    under the GIL. It is freed with the last callable, unless a new program takes it over.
 
-    `bytes` is how much of it has been touched, and `room` what it has at least, whoever allocated it."""
+    `bytes` is the number of bytes touched so far, `room` the size that is certainly allocated.
+    """
 
     __slots__ = ("__weakref__", "bytes", "free", "room", "word")
 
@@ -210,9 +210,8 @@ class _Arena:
             _arenas.append(weakref.ref(self, _arenas.remove))
 
     def _take_over(self, size: int) -> None:
-        """Have an arena with room for so many bytes, of which not many more have been touched, and that no call uses:
-        that of which most have, if there is one. The program that had it takes a new one if it is called again, which
-        costs no more then than it would now."""
+        """Take over an idle arena of at least `size` bytes, with few more touched: the one with most touched bytes, if
+        any. Its program allocates a new one if it is called again, at the same cost as here."""
         idle = [x for ref in [*_arenas] if (x := ref()) is not None and x.word[0]]
         fitting = [x for x in idle if size <= x.room and x.bytes <= size + size // 4]
         if fitting:
@@ -222,41 +221,41 @@ class _Arena:
             self.word[0] = address
 
     def release(self) -> None:
-        """Give the memory back, unless a call uses it. The next call takes new one."""
+        """Free the memory, unless a call uses it. The next call allocates new memory."""
         address, self.word[0] = int(self.word[0]), 0
         self.free(address)
 
     def __del__(self) -> None:
-        if hasattr(self, "word"):  # otherwise an interrupt came in between
+        if hasattr(self, "word"):  # else an interrupt came in between
             self.release()
 
 
-# Programs keep arenas of this size and more up to so many bytes in all, when the next one is made.
+# Minimum bytes of a large arena, and maximum bytes of all idle large arenas.
 _LARGE_ARENA, _IDLE_ARENAS = 2**20, 2**30
 _MOST_ROOM = 2**26
 _arenas: list[weakref.ref[_Arena]] = []
 
 
 def _room_for(size: int) -> int:
-    """The bytes of an arena for a program that needs so many: what is not touched has an address, but takes no memory,
-    until a larger program takes the arena over."""
+    """The bytes to allocate for an arena of this size: untouched pages have addresses but no memory, so a larger
+    program can take over the arena later."""
     return size + min(size, _MOST_ROOM) if size >= HUGE_BYTES else size
 
 
 def release_arena(entry: Any) -> None:
-    """Give back the memory that the program of this callable keeps for its temporary values."""
+    """Free the arena of the program of this callable."""
     if isinstance(getattr(entry, "__self__", None), _Block):
         entry.__self__.keep[1].release()
 
 
 def release_arenas(most: int = 0) -> None:
-    """Give back the memory that programs keep for their temporary values, beyond so many bytes, the oldest first.
+    """Free the oldest arenas, until the rest have at most `most` bytes.
 
     >>> release_arenas()
     """
-    kept = [arena for ref in list(_arenas) if (arena := ref()) is not None and arena.word[0]]
-    total = sum([arena.bytes for arena in kept])
-    for arena in kept:
+    saved = [arena for ref in list(_arenas) if (arena := ref()) is not None and arena.word[0]]
+    total = sum([arena.bytes for arena in saved])
+    for arena in saved:
         if total <= most:
             break
         total -= arena.bytes
@@ -274,17 +273,16 @@ def make_callable(
     release_gil: bool = False,
     name: str = "kernel",
 ) -> Callable[..., Any]:
-    """The callable of a program at one set of shapes: `f(*arguments)` gives its result, or MISS.
+    """The callable of a program for one set of shapes: `f(*arguments)` returns its result, or MISS.
 
-    `code` defines `i32 tg_run(i64 *values, void **pointers)`; see `codegen.entry`. `input_shapes` has one
-    shape per input, () for a float. `values` are the int64 words `tg_run` is given; floats go in as their
-    bits. Results are fresh; one arena of `arena_bytes` is kept from call to call. Many threads may call at
-    once. A call raises `MemoryError` and, for keyword arguments, `TypeError`. Raises `ShapeError` for shapes
-    that do not fit `spec`.
+    `code` defines `i32 tg_run(i64 *values, void **pointers)`; see `signature`. `input_shapes` has one shape per input,
+    () for a float. `values` are the int64 words passed to `tg_run`, floats by their bits. Results are new arrays. One
+    arena of `arena_bytes` is kept between calls. Threads may call at the same time. A call raises `MemoryError` and,
+    for keyword arguments, `TypeError`. Raises `ShapeError` for shapes that do not fit `spec`.
 
-    Falls back to `make_portable` where `unsupported_reason()` is not None.
+    Falls back to `make_portable` if `unsupported_reason()` is not None.
 
-    >>> code = native.load_object(native.compile_ir('''
+    >>> code = jit.load_object(jit.compile_ir('''
     ...     define i32 @tg_run(ptr %values, ptr %pointers) {
     ...       %x = load ptr, ptr %pointers
     ...       %y.at = getelementptr ptr, ptr %pointers, i64 1
@@ -308,20 +306,20 @@ def make_callable(
         return _portable(code, spec, words, input_shapes, output_shapes, name, release_gil)
     words[Word.RUN] = code.address(RUN)
     if _has_large_output(spec, output_shapes):
-        words[Word.HANDLER] = id(pool.memory_handler())
+        words[Word.HANDLER] = id(allocator.memory_handler())
     return _builtin(words, code, name, _Arena(arena_bytes))
 
 
 @cache
 def cell_offset() -> int | None:
-    """Where a cell has the address of what is in it; None if it is not found."""
+    """The offset of the content pointer in a cell; None if it is not found."""
     one, two = object(), object()
     a, b = types.CellType(one), types.CellType(two)
     return offset_of(a, (a, one), (b, two))
 
 
 def offset_of(found: Any, *examples: tuple[Any, Any]) -> int | None:
-    """Where all of these objects have the address of what is beside them; None if there is no such place."""
+    """The offset at which each object has a pointer to its partner; None if there is none."""
     for offset in range(2 * _POINTER, object.__sizeof__(found), _POINTER):
         if all(ctypes.c_void_p.from_address(id(x) + offset).value == id(held) for x, held in examples):
             return offset
@@ -329,7 +327,7 @@ def offset_of(found: Any, *examples: tuple[Any, Any]) -> int | None:
 
 
 def can_watch(entry: Any) -> bool:
-    """Whether `watching` can make something of this callable."""
+    """Whether `watching` supports this callable."""
     return isinstance(getattr(entry, "__self__", None), _Block) and TRAPS is not None and cell_offset() is not None
 
 
@@ -340,10 +338,10 @@ def watching(
     keep: object,
     apart: Sequence[tuple[int, ...]] = (),
 ) -> Any:
-    """A callable that does what `entry` does, but returns MISS where NumPy is asked to do more about floating-point
-    errors than to warn, or where not all of these places (`codegen.entry.Place`) hold what they did, or where inputs
-    that are written to are not `apart` (`codegen.entry.Apart`). With containers (`codegen.entry.Container`) it takes
-    its arguments apart. It keeps `keep` alive, but neither spaces nor places."""
+    """A callable like `entry` that also returns MISS if NumPy's error state is stricter than warnings, if a guarded
+    location (`signature.Place`) has changed, or if written inputs are not `apart` (`signature.Apart`). With containers
+    (`signature.Container`) it unpacks its arguments. It keeps `keep` alive, but neither dicts nor objects at the
+    locations."""
     before = entry.__self__
     words = np.array(before)
     words[Word.VALUES] += words.ctypes.data - before.ctypes.data
@@ -358,7 +356,7 @@ def watching(
 
 @cache
 def _new_builtin() -> Any:
-    # By an index, ctypes gives an object of its own, whose types nobody else sets.
+    # Indexing makes ctypes create a separate object, whose types nobody else sets.
     function = ctypes.pythonapi["PyCFunction_NewEx"]
     function.restype, function.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
     return function
@@ -373,13 +371,13 @@ def _builtin(words: np.ndarray[Any, Any], code: Any, name: str, arena: Any, *kee
 
 
 def _method(name: str) -> _MethodDef:
-    """The definition of the builtins of this name. It stays: a builtin reads it when it goes, and where it goes with a
-    cycle of objects, its block has been emptied by then. Threads that make one at once must get the same."""
-    found = _methods.get(name)
-    if found is None:
-        made = _MethodDef(name.encode(), _entry_code().address(ENTRY), _METH_FASTCALL, None)
-        found = _methods.setdefault(name, made)
-    return found
+    """The method definition of builtins with this name. It is never freed, because a builtin reads it when it dies, and
+    in a cycle of objects its block is already empty then. Concurrent threads must get the same definition."""
+    result = _methods.get(name)
+    if result is None:
+        output = _MethodDef(name.encode(), _entry_code().address(ENTRY), _METH_FASTCALL, None)
+        result = _methods.setdefault(name, output)
+    return result
 
 
 _methods: dict[str, _MethodDef] = {}
@@ -387,7 +385,7 @@ _methods: dict[str, _MethodDef] = {}
 
 def _has_large_output(spec: EntrySpec, shapes: Sequence[Shape]) -> bool:
     sizes = (math.prod(shape) * y.dtype.itemsize for y, shape in zip(spec.outputs, shapes, strict=True))
-    return max(sizes, default=0) >= pool.LARGE_BYTES
+    return max(sizes, default=0) >= allocator.LARGE_BYTES
 
 
 def make_portable(
@@ -401,7 +399,7 @@ def make_portable(
     release_gil: bool = False,
     name: str = "kernel",
 ) -> Callable[..., Any]:
-    """What `make_callable` does, by Python and ctypes: some 8 µs a call, on any build."""
+    """The same as `make_callable`, by Python and ctypes: slower, but for any build."""
     words = block_words(spec, input_shapes, output_shapes, values, arena_bytes=arena_bytes, release_gil=release_gil)
     return _portable(code, spec, words, input_shapes, output_shapes, name, release_gil)
 
@@ -417,7 +415,7 @@ def _portable(
 ) -> Callable[..., Any]:
     prototype = ctypes.CFUNCTYPE if release_gil else ctypes.PYFUNCTYPE
     run: Any = prototype(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(code.address(RUN))
-    run.keep = (words, code)  # all that `run` itself has is an address
+    run.keep = (words, code)  # `run` itself has only an address
     arena_bytes, values_at = int(words[Word.ARENA_BYTES]), int(words[Word.VALUES])
 
     def call(*args: Any) -> Any:
@@ -444,7 +442,7 @@ def _portable(
 
 
 def _portable_input(x: Any, wanted: InputSpec, shape: Shape) -> np.ndarray[Any, Any] | None:
-    """The argument as an array; None if it is not what the program was compiled for."""
+    """The argument as an array; None if it does not fit the compiled signature."""
     if wanted.kind == "float":
         return np.array(x) if type(x) is float else None
     if type(x) is not np.ndarray or x.dtype != np.dtype(wanted.dtype.char) or x.shape != shape:

@@ -1,8 +1,8 @@
-"""Programs as data: what `Program` makes of a graph, and what another process needs of it to run the same.
+"""Store programs as relocatable images that another process can link and run.
 
-An `Image` has the orders of a program (`tracegrad.codegen.program.encode`), whose words are numbers, names of functions
-and pieces of machine code; what its entry point has to know; and the calls of NumPy. Nothing in it is an address.
-`linked` makes a callable of it.
+An `Image` has the instructions of a program (`tracegrad.codegen.program.encode`), whose words are numbers, names of
+functions and compilation units; the data of its entry point; and the calls of NumPy. It contains no addresses. `linked`
+makes a callable of it.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from tracegrad.ops import TABLE
 from tracegrad.ops.calls.custom_call import custom_call, opaque
 from tracegrad.ops.core.op import Op
 from tracegrad.ops.core.result import result
-from tracegrad.runtime.blas import library as blas
-from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.blas import library
+from tracegrad.runtime.compile import jit
 from tracegrad.runtime.compile.code_store import Loaded, shared_function
 from tracegrad.runtime.compile.fingerprint import Unkept
 from tracegrad.runtime.execution.entry_callable import make_callable
 from tracegrad.runtime.execution.numpy_sort_addresses import sort_address
 from tracegrad.runtime.execution.safepoints import look_address
-from tracegrad.runtime.threads import pool as threads
+from tracegrad.runtime.threads import pool
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 from tracegrad.utils.lazy_dataclass import record
 
@@ -52,13 +52,13 @@ __all__ = [
 ]  # fmt: skip
 
 
-# What a program calls and nothing is compiled for.
+# Called functions that need no compilation.
 _FOUND = {CALLBACK, *C_LIBRARY, "tg_look", "tg_parallel_for", THREADS}
 
 
 @record(frozen=True, eq=False)
 class Call:
-    """A call of NumPy: the node, and which of its results are wanted."""
+    """A call of NumPy: the node, and a flag for each result that is used."""
 
     node: Node
     wanted: tuple[bool, ...]
@@ -66,73 +66,75 @@ class Call:
 
 @record(frozen=True, eq=False)
 class Image:
-    """A program, as data."""
+    """A program as relocatable data."""
 
     orders: Sequence[Order]
     inputs: tuple[tuple[Aval, str], ...]  # with their kinds: "array", or "float"
     outputs: tuple[Aval, ...]
     single: bool
-    symbols: tuple[str, ...]  # that its pieces call, beside each other
+    symbols: tuple[str, ...]  # that its units call, besides each other
     calls: Callable[[], Sequence[Call]]
     arena_bytes: int
     released: bool  # whether it runs without the GIL
-    donors: tuple[tuple[int, int], ...] = ()  # outputs that are inputs, which it overwrites, and these
-    strides: Sequence[tuple[int, ...] | None] = ()  # by which inputs lie in memory, if not all are in row-major order
-    # By the names in it, the text of a graph that this is the program of, without the user's lines: see `written`.
+    donors: tuple[tuple[int, int], ...] = ()  # pairs of an output and the donated input that it overwrites
+    strides: Sequence[tuple[int, ...] | None] = ()  # layouts of the inputs, if not all are in row-major order
+    # The texts of graphs of this image, by names, without source lines: see `written`.
     texts: dict[Any, str] = field(default_factory=dict, init=False)
 
     @cached_property
     def uses(self) -> dict[Piece, list[int]]:
-        """The pieces, those that others call first, with the numbers of the steps that they run."""
-        found: dict[Piece, list[int]] = {}
+        """The compilation units, callees first, with the numbers of the steps that they run."""
+        table: dict[Piece, list[int]] = {}
         for order in self.orders:
             for piece, steps in order.uses():
                 for each in (*piece.needs, piece):
-                    found.setdefault(each, []).extend(steps)
-        return found
+                    table.setdefault(each, []).extend(steps)
+        return table
 
     @property
     def functions(self) -> set[str]:
-        """The functions that it shares with other programs, and that are compiled."""
-        found = {x for order in self.orders for x in (order.function, *order.words) if isinstance(x, str)}
-        found |= {*self.symbols, WALK} if len(self.orders) > 1 else {*self.symbols}
-        return {x for x in found if not (x in _FOUND or x.removeprefix("tg_") in blas.ROUTINES or x.startswith(SORTS))}
+        """The shared functions that must be compiled."""
+        results = {x for order in self.orders for x in (order.function, *order.words) if isinstance(x, str)}
+        results |= {*self.symbols, WALK} if len(self.orders) > 1 else {*self.symbols}
+        return {
+            x for x in results if not (x in _FOUND or x.removeprefix("tg_") in library.ROUTINES or x.startswith(SORTS))
+        }
 
     @cached_property
     def spelled(self) -> str:
-        """The image as JSON: see `spell_image`. Programs of equal graphs write it once."""
+        """The image as JSON (`spell_image`), computed once for programs with equal graphs."""
         return json.dumps(spell_image(self), separators=(",", ":"))
 
     def define_symbols(self) -> None:
-        """Give code that is about to be loaded the addresses of what it calls."""
+        """Define the symbols of the functions that the code calls, before it is loaded."""
         for symbol in self.symbols:
-            native.define_symbol(symbol, _address(symbol, self.released))
+            jit.define_symbol(symbol, _address(symbol, self.released))
 
 
 def image_of(
-    made: Plan, graph: Graph, kinds: Sequence[str], single: bool, checked: bool, optimize: int = 2,
+    plan: Plan, graph: Graph, kinds: Sequence[str], single: bool, checked: bool, optimize: int = 2,
     strides: Sequence[tuple[int, ...] | None] = (),
 ) -> Image:  # fmt: skip
-    """The image of the plan of `graph`, whose complex numbers the plan has in pairs; with `checked` its last output is
-    none of the program's, `optimize` says how its pieces are compiled, and `strides` by which the plan reads inputs."""
-    steps = [s for each in plans_of(made) for s in each.steps]
+    """Make the image of a plan of `graph`, in which complex numbers are pairs. With `checked` the last output is a
+    check; `optimize` says how its units are compiled, and `strides` are the layouts of the inputs."""
+    steps = [s for each in plans_of(plan) for s in each.steps]
     products = [ROUTINES[step.dtype] for step in steps if isinstance(step, Matmul)]
-    symbols = dict.fromkeys([*sorted(rare_functions(made)), *products])
+    symbols = dict.fromkeys([*sorted(rare_functions(plan)), *products])
     results = graph.results[:-1] if checked else graph.results
 
-    calls = [Call(_alone(step.node), tuple(map(bool, step.outs))) for step in calls_of(made)]
+    calls = [Call(_alone(step.node), tuple(map(bool, step.outs))) for step in calls_of(plan)]
     return Image(
-        orders_of(made, optimize), tuple(zip(graph.avals, kinds, strict=True)),
-        results, single, tuple(symbols), lambda: calls, made.arena_bytes,
-        made.cost >= RELEASE_GIL_COST, tuple(made.donors.items()), strides,
+        orders_of(plan, optimize), tuple(zip(graph.avals, kinds, strict=True)),
+        results, single, tuple(symbols), lambda: calls, plan.arena_bytes,
+        plan.cost >= RELEASE_GIL_COST, tuple(plan.donors.items()), strides,
     )  # fmt: skip
 
 
 def addressed(
     image: Image, pieces: dict[Piece, Loaded], callback: Callable[[], int]
 ) -> Iterator[tuple[int, list[int]]]:
-    """For each order the address of its function, and its words; `callback` gives the address through which calls of
-    NumPy go."""
+    """For each instruction the address of its function, and its operands; `callback` is the address of the callback for
+    calls of NumPy."""
 
     @functools.cache
     def address(of: str | Piece) -> int:
@@ -146,7 +148,7 @@ def addressed(
 
 
 def linked(image: Image, pieces: dict[Piece, Loaded], callback: Callable[[], int], name: str) -> Any:
-    """The callable of an image whose pieces are in memory."""
+    """Link an image whose units are in memory, and return its callable."""
     strides = image.strides or (None,) * len(image.inputs)
     inputs = tuple([InputSpec(x.dtype, x.ndim, kind, s) for (x, kind), s in zip(image.inputs, strides)])  # type: ignore[arg-type]
     donors = dict(image.donors)
@@ -166,21 +168,21 @@ def linked(image: Image, pieces: dict[Piece, Loaded], callback: Callable[[], int
 
 
 def _address(name: str, released: bool) -> int:
-    """The address of a function that is no piece of the program."""
+    """The address of a function that is no unit of the program."""
     if name == "tg_look":
         return look_address(released)
     if name == "tg_parallel_for":
-        return threads.parallel_for_address()
+        return pool.parallel_for_address()
     if name == THREADS:
-        return threads.limit_address()
+        return pool.limit_address()
     if name.startswith(SORTS):
         return sort_address(name)
     routine = name.removeprefix("tg_")
-    return blas.address(routine) if routine in blas.ROUTINES else shared_function(name)
+    return library.address(routine) if routine in library.ROUTINES else shared_function(name)
 
 
 class _Code:
-    """What a program runs: the address of a function of words, and the pieces that it leads to."""
+    """Linked code: the address of a function of words, and the units that it calls."""
 
     def __init__(self, address: int, keep: tuple[Loaded, ...]):
         self._addresses, self._keep = {RUN: address}, keep
@@ -191,7 +193,7 @@ class _Code:
 
 # -- calls of NumPy ----------------------------------------------------------------------------------------------------
 class NumPyCalls:
-    """The callback through which compiled code calls ops that have no codegen data."""
+    """The callback through which compiled code calls ops without lowering rules."""
 
     def __init__(self, calls: Callable[[], Sequence[Call]]):
         self._runs = functools.cache(lambda: [_run_of(call) for call in calls()])
@@ -206,33 +208,33 @@ class NumPyCalls:
                 raise CapacityError("while_loop: more turns than there is room for their results")
             self._runs()[number](pointers)
         except BaseException as error:  # `Program.run` raises it again
-            self.failed.error = error.with_traceback(None)  # whose frames hold views of memory that is gone
+            self.failed.error = error.with_traceback(None)  # its frames hold views of freed memory
             return 2
         return 0
 
 
 class _Failure(threading.local):
-    """What a called op raised, by thread."""
+    """The exception of a called op, per thread."""
 
     error: BaseException | None = None
 
 
 def _run_of(call: Call) -> Callable[[Any], None]:
-    """What calls NumPy with operands, and puts its answers, where pointers say."""
+    """A function that calls NumPy on operands at pointers, and stores its results at pointers."""
     node, op, params = call.node, call.node.op, dict(call.node.params)
     assert op is not None
-    several, inputs, given, answers = node.several, node.inputs, [x.aval for x in node.operands], node.aval
+    several, inputs, args, answers = node.several, node.inputs, [x.aval for x in node.operands], node.aval
     if op.meant is not None:
-        op, params, given, answers = op.meant(*given, **params)
+        op, params, args, answers = op.meant(*args, **params)
     results: Any = answers if several else (answers,)
     used = [i for i, wanted in enumerate(call.wanted) if wanted]
-    avals = [*given, *(results[i] for i in used)]
+    avals = [*args, *(results[i] for i in used)]
     views: list[tuple[Any, Any, Any]] = [
         ((ctypes.c_char * max(a.nbytes, 1)).from_address, a.shape, a.dtype) for a in avals
     ]
-    count = len(given)
+    count = len(args)
     into = None if several else _written_by(op, avals, len(inputs))
-    # Arrays of the last call, which take long to make; a user's function might keep them, or change what they are.
+    # Reuse the arrays of the last call, which are slow to create; a user's function might keep or change them.
     last: list[tuple[Any, Any]] = [(0, None)] * len(views)
 
     def run(pointers: Any) -> None:
@@ -263,7 +265,8 @@ def _run_of(call: Call) -> Callable[[Any], None]:
 
 
 def _written_by(op: Op, avals: Sequence[Aval], inputs: int) -> Callable[..., Any] | None:
-    """What writes the answer of an op, the last of these, into an array, which comes before the operands."""
+    """A function that stores the result of an op, the last of these avals, into an array passed before the operands;
+    None if there is none."""
     function: Any = op.impl
     if type(function) is np.ufunc and _fits(function, [x.dtype for x in avals]) and len(avals) == inputs + 1:
         return lambda out, *operands: op.impl(*operands, out)
@@ -271,15 +274,15 @@ def _written_by(op: Op, avals: Sequence[Aval], inputs: int) -> Callable[..., Any
 
 
 def _fits(function: np.ufunc, dtypes: Sequence[np.dtype[Any]]) -> bool:
-    """Whether a universal function has a result of the last of these dtypes, of operands of the others."""
+    """Whether a ufunc returns the last of these dtypes for operands of the others."""
     wanted = (*dtypes[:-1], None)
     return (function.nin, function.nout) == (len(dtypes) - 1, 1) and function.resolve_dtypes(wanted) == tuple(dtypes)
 
 
-# -- for another process -----------------------------------------------------------------------------------------------
+# -- serialization -----------------------------------------------------------------------------------------------------
 def require_plain(graph: Graph, rules: bool = False) -> None:
-    """`Unkept` if the text of a graph does not say all that there is to it; with `rules`, but for those of the user's,
-    where no more derivatives are taken."""
+    """Raise `Unkept` if the text of a graph is not complete; `rules` allows the user's rules if no more derivatives are
+    taken."""
     known = {*TABLE.values(), result}
     for node in graph.everywhere():
         if node.op not in known:
@@ -289,8 +292,8 @@ def require_plain(graph: Graph, rules: bool = False) -> None:
 
 
 def written(graph: Graph, image: Image | None) -> str:
-    """The text of a graph, with the user's lines; `Unkept` where it does not say all. Graphs of one image are equal but
-    for lines and names, so what has the same names is written once, and the lines are put to it."""
+    """The text of a graph with source lines; `Unkept` if the text is not complete. The graphs of one image differ only
+    in lines and names, so a text is cached by names, and the lines are inserted."""
     if image is None:
         require_plain(graph, rules=True)
         return to_text(graph, locations=True)
@@ -305,7 +308,7 @@ def written(graph: Graph, image: Image | None) -> str:
 
 
 def is_plain(x: Any) -> bool:
-    """Whether the text of a parameter says all that there is to it."""
+    """Whether the text of a parameter is complete."""
     if type(x) is tuple:
         return _PLAIN.issuperset(map(type, x)) or all(map(is_plain, x))
     return type(x) in _PLAIN
@@ -315,7 +318,7 @@ _PLAIN = frozenset([bool, int, float, str, type(None), Graph])
 
 
 def spell_image(image: Image) -> dict[str, Any]:
-    """The image in what JSON has; `Unkept` where it calls what has no text."""
+    """The image as JSON data; `Unkept` if it calls an op without a text."""
     pieces = {piece: i for i, piece in enumerate(image.uses)}
 
     def word(x: int | str | Piece) -> Any:
@@ -336,13 +339,13 @@ def spell_image(image: Image) -> dict[str, Any]:
 
 
 def _alone(node: Node) -> Node:
-    """A node of inputs, in the place of one whose operands have been computed."""
-    given = {x: Node(None, (), (), x.aval) for x in node.operands}
-    return Node(node.op, tuple([given[x] if isinstance(x, Node) else x for x in node.inputs]), node.params, node.aval)
+    """A copy of a node whose operands are inputs."""
+    options = {x: Node(None, (), (), x.aval) for x in node.operands}
+    return Node(node.op, tuple([options[x] if isinstance(x, Node) else x for x in node.inputs]), node.params, node.aval)
 
 
 def _spell_call(call: Call) -> list[Any]:
-    """A call: the graph of its node, and which results are wanted."""
+    """A call as JSON data: the graph of its node, and the used results."""
     node = call.node
     nodes = [node]
     if node.several:
@@ -358,7 +361,7 @@ def _undefined(module: Any, name: str) -> None:
 
 
 def read_image(x: dict[str, Any]) -> Image:
-    """The image, whose machine code has to be in memory or on disk."""
+    """Restore an image, whose machine code must be in memory or on disk."""
     pieces: list[Piece] = []
     for text, kernel, needs, optimize in x["pieces"]:
         known = tuple([pieces[i] for i in needs])

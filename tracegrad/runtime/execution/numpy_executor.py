@@ -1,8 +1,8 @@
-"""The outputs of a graph as NumPy computes them, op by op: in arrays of their own, with little memory.
+"""Execute a graph op by op with NumPy, with buffer reuse, into arrays of its own.
 
-What nothing reads any more is let go, or written over. A derivative of a long chain of elementwise ops has a hundred
-values alive at once all the same; so where all is elementwise, it is computed a block of elements after the other:
-these arrays are small, and what is read is in the cache.
+A value without further reads is freed, or overwritten. A derivative of a long chain of elementwise ops still has many
+values alive at once. An elementwise graph is therefore computed block by block: the arrays are small and stay in the
+cache.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["own_outputs"]
 
-IN_PLACE = 2**17  # elements from which on a result is written where an operand was
-BLOCK = 2**14  # elements
+IN_PLACE = 2**17  # minimum elements of a result that overwrites an operand
+BLOCK = 2**14  # elements of a block
 
 Values = dict[Node, Any]
 
 
 def own_outputs(graph: Graph, leaves: Sequence[Any]) -> list[Any]:
-    """The outputs of a graph as a program gives them: arrays of their own."""
+    """Execute a graph; its outputs are arrays of their own."""
     if WATCHED.by is not None:
         WATCHED.by(graph)
     computed: Values = dict(zip(graph.inputs, map(np.asarray, leaves)))
@@ -37,14 +37,14 @@ def own_outputs(graph: Graph, leaves: Sequence[Any]) -> list[Any]:
     if blocks is not None:
         return _in_blocks(graph, blocks, computed)
     _compute(graph.nodes, computed, {*graph.outputs, *graph.inputs})
-    found: list[Any] = []  # each is referred to from here on
+    results: list[Any] = []  # keeps a reference to each
     for x in graph.outputs:
-        found.append(_own(computed, x) if x.aval.ndim else computed[x][()])
-    return found
+        results.append(_own(computed, x) if x.aval.ndim else computed[x][()])
+    return results
 
 
 def _compute(nodes: Sequence[Node], computed: Values, kept: set[Node]) -> None:
-    """Compute nodes; of what they read, `kept` is needed still."""
+    """Compute nodes, and free their dead operands, except `kept`."""
     last = {x: node for node in nodes for x in node.operands}
     for node in nodes:
         if node.picks is not None:
@@ -57,19 +57,19 @@ def _compute(nodes: Sequence[Node], computed: Values, kept: set[Node]) -> None:
 
 
 def _applied(node: Node, computed: Values, last: Sequence[Node]) -> Any:
-    """The result of a node, in the memory of one of the operands that are needed for the `last` time, if it fits."""
+    """Compute a node, into the memory of an operand whose `last` use it is, if that fits."""
     assert node.op is not None
     params = dict(node.params)
     if isinstance(node.op.impl, np.ufunc) and node.aval.size >= IN_PLACE:
         room = next((x for x in last if x.aval == node.aval and _is_own(computed, x)), None)
         if room is not None:
             params["out"] = computed[room]
-    given = tuple([x if is_literal(x) else computed[x] for x in node.inputs])
-    return given[0] if isinstance(node.form, Identity) else node.op.compute(given, params)
+    args = tuple([x if is_literal(x) else computed[x] for x in node.inputs])
+    return args[0] if isinstance(node.form, Identity) else node.op.compute(args, params)
 
 
 def _own(computed: Values, x: Node) -> Any:
-    """A value as an array that nobody else has: itself, where it is one to which nothing refers but its place here."""
+    """A value as an array that nothing else refers to: itself if only this table refers to it, else a copy."""
     return computed[x] if _is_own(computed, x) else np.array(computed[x], order="C")
 
 
@@ -89,8 +89,8 @@ _ALONE = _references({0: np.empty(0)}, 0)
 
 @record(frozen=True, slots=True)
 class _Blocks:
-    """An elementwise graph: the nodes that are computed `once`, those that are computed for `each` block, and how many
-    `rows` a block has: elements along the first axis."""
+    """A blocked elementwise graph: the nodes computed `once`, the nodes computed for `each` block, and the `rows` of a
+    block along the first axis."""
 
     once: list[Node]
     each: list[Node]
@@ -98,34 +98,34 @@ class _Blocks:
 
 
 def _blocks_of(graph: Graph) -> _Blocks | None:
-    """How to compute a graph in blocks; None where its outputs are small, or no elementwise functions of its inputs."""
+    """The blocking of a graph; None if its outputs are small, or not elementwise in its inputs."""
     shape = graph.outputs[0].aval.shape if graph.outputs else ()
     rows = max(BLOCK // max(math.prod(shape[1:]), 1), 1)
     if not shape or 2 * rows > shape[0] or 0 in shape or any(x.aval.shape != shape for x in graph.outputs):
         return None
     if any(x.aval.shape not in ((), shape) for x in graph.inputs):
         return None
-    found, cut = _Blocks([], [], rows), {x for x in graph.inputs if x.aval.ndim}
+    result, cut = _Blocks([], [], rows), {x for x in graph.inputs if x.aval.ndim}
     for node in graph.nodes:
         if node.several or node.picks is not None or node.aval.shape not in ((), shape):
             return None
         if node.aval.ndim and isinstance(node.form, Map | Identity):
-            found.each.append(node)
+            result.each.append(node)
             cut.add(node)
         elif cut.isdisjoint(node.operands) and (not node.aval.ndim or isinstance(node.form, Fill | Move)):
-            found.once.append(node)
+            result.once.append(node)
         else:
             return None
-    return found
+    return result
 
 
 def _in_blocks(graph: Graph, blocks: _Blocks, computed: Values) -> list[Any]:
     _compute(blocks.once, computed, {*blocks.once, *graph.inputs})
-    found = [np.empty(x.aval.shape, x.aval.dtype) for x in graph.outputs]
-    for begin in range(0, len(found[0]), blocks.rows):
+    results = [np.empty(x.aval.shape, x.aval.dtype) for x in graph.outputs]
+    for begin in range(0, len(results[0]), blocks.rows):
         part = slice(begin, begin + blocks.rows)
         values = {x: value[part] if x.aval.ndim else value for x, value in computed.items()}
         _compute(blocks.each, values, {*graph.outputs})
-        for array, x in zip(found, graph.outputs):
+        for array, x in zip(results, graph.outputs):
             array[part] = values[x]
-    return found
+    return results

@@ -1,7 +1,7 @@
-"""Where NumPy's routines are that sort a row in memory, without Python: see `tracegrad.codegen.libs.sorting`.
+"""Find the addresses of NumPy's sort routines, which sort a row in memory (`tracegrad.codegen.libs.sorting`).
 
-Each dtype has a table of functions, `PyArray_ArrFuncs` (numpy/dtype_api.h and ndarraytypes.h), which has been a part of
-NumPy's ABI since NumPy 2. `np.sort` calls what stands there: the best that NumPy has for this CPU.
+Each dtype has a table of functions, `PyArray_ArrFuncs` (numpy/dtype_api.h and ndarraytypes.h), which has been part of
+NumPy's ABI since NumPy 2. `np.sort` calls its entries: the best sort that NumPy has for this CPU.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from tracegrad.runtime.execution.entry_callable import numpy_table, unsupported_
 __all__ = ["sort_address"]
 
 _TABLE_OF_DTYPE = 365  # PyDataType_GetArrFuncs in NumPy's C API table
-_CASTS, _OTHERS = 21, 12  # functions that come before
+_CASTS, _OTHERS = 21, 12  # functions before the sorts in the table
 _KINDS = ("quick", "heap", "stable")
 
 
 @cache
 def sort_address(name: str) -> int:
-    """The address of `tg_sort.<dtype>` or `tg_argsort.<dtype>`, or of the stable one (`.stable`); 0 if it is not known.
+    """The address of `tg_sort.<dtype>` or `tg_argsort.<dtype>`, or of the stable version (`.stable`); 0 if it is not
+    known.
 
     >>> sort_address("tg_sort.f64") != sort_address("tg_argsort.f64.stable")
     True

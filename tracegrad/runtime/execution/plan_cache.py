@@ -1,8 +1,8 @@
-"""What has been planned, by what it computes: equal graphs are optimised, scheduled and lowered once in a process.
+"""Cache plans in memory by their graphs: equal graphs are optimized, scheduled and lowered once.
 
-Functions that are defined anew, in a loop or for other data, methods of other instances and functions that are written
-twice are traced each for itself, for what they read differs. The graphs that they leave are often equal, and one image
-(`tracegrad.runtime.execution.image`) serves all of these: there is no address in it, and no line of the user's.
+Functions defined anew in a loop or for other data, methods of other instances, and duplicated functions are each
+traced, because they read different objects. Their graphs are often equal, and one image
+(`tracegrad.runtime.execution.image`) serves all of them: it contains no address and no source line.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Planned", "forget", "key_of", "known", "note"]
 
-# Bytes of the descriptions of graphs whose images are kept: some hundred programs of a hundred nodes. An image takes
-# fifteen to thirty times as much.
+# Maximum bytes of the descriptions of cached graphs; their images are larger by more than a factor of ten.
 MOST = 2**20
 
 
 @record(frozen=True, eq=False)
 class Planned:
-    """What is left of a plan: the image, and how many operations of the optimised graph can fail as was foreseen."""
+    """A cached plan: its image, and how many ops of the optimized graph may fail in a foreseen way."""
 
     image: Image
     foreseen: int
@@ -44,7 +43,7 @@ def key_of(
     graph: Graph, kinds: Sequence[str], single: bool, checked: bool, optimize: int, donated: Collection[int],
     strides: Sequence[tuple[int, ...] | None] = (),
 ) -> tuple[bytes, int]:  # fmt: skip
-    """The key of a program, and the size of its description; no key where something has no description.
+    """The key of a program, and the size of its description; an empty key if it cannot be described.
 
     >>> from tracegrad.ir import parse
     >>> texts = ["graph(%0: f64[4]) {\\n  %1 = multiply(%0, 2.0) : f64[4]\\n  return %1\\n}"] * 2
@@ -54,7 +53,7 @@ def key_of(
     """
     try:
         how = (tuple(kinds), single, checked, optimize, tuple(sorted(donated)), tuple(strides))
-        text = marshal.dumps((how, _described(graph)), 2)  # which tells 1, 1.0 and True apart, and 0.0 and -0.0
+        text = marshal.dumps((how, _described(graph)), 2)  # distinguishes 1, 1.0 and True, and 0.0 and -0.0
     except (ValueError, _Unknown):
         return b"", 0
     return blake2b(text, digest_size=20).digest(), len(text)
@@ -65,7 +64,7 @@ class _Unknown(Exception):
 
 
 def _described(graph: Graph) -> tuple[Any, ...]:
-    """A graph as tuples of numbers and words."""
+    """A graph as tuples of numbers and texts."""
     numbers: dict[Any, int] = {x: i for i, x in enumerate(graph.inputs)}
     lines = []
     for node in graph.nodes:
@@ -88,15 +87,15 @@ _numbers: dict[Any, int] = {}
 
 
 def _number(op: Any) -> int:
-    """The number of an op of the table."""
-    found = _numbers.get(op)
-    if found is None:
+    """The number of an op in the table."""
+    match = _numbers.get(op)
+    if match is None:
         for each in (*TABLE.values(), result):
             _numbers.setdefault(each, len(_numbers))
-        found = _numbers.get(op)
-        if found is None:
+        match = _numbers.get(op)
+        if match is None:
             raise _Unknown
-    return found
+    return match
 
 
 def _value(x: Any) -> Any:
@@ -110,17 +109,17 @@ def _value(x: Any) -> Any:
 
 
 def known(key: bytes) -> Planned | None:
-    """What has been planned for this key."""
+    """The cached plan for this key, or None."""
     with _lock:
-        found = _found.get(key)
-        if found is None:
+        result = _found.get(key)
+        if result is None:
             return None
         _found.move_to_end(key)
-        return found[0]
+        return result[0]
 
 
 def note(key: bytes, size: int, planned: Planned) -> None:
-    """Keep what has been planned for this key, in the place of what was not asked for the longest time."""
+    """Cache a plan, and evict the least recently used ones."""
     global _sum
     if not key or size > MOST:
         return
@@ -134,7 +133,7 @@ def note(key: bytes, size: int, planned: Planned) -> None:
 
 
 def forget() -> None:
-    """Forget all of it."""
+    """Clear the cache."""
     global _sum
     with _lock:
         _found.clear()

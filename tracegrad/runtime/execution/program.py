@@ -1,11 +1,11 @@
-"""Programs: a graph compiled for its shapes, and called.
+"""Compile a graph for its shapes to a program, and call it.
 
-`compile_program` optimises the graph, plans it, finds the machine code of each of its pieces (in memory, on disk, or by
-compiling it) and makes a callable of them for these shapes. What programs have in common they share: a new batch size
-costs a plan, not a compilation. A program that cannot finish (an index out of range) leaves no result; `run` then asks
-the reference meaning of the graph for the error to raise.
+`compile_program` optimizes the graph, plans it, finds the machine code of each compilation unit (in memory, on disk, or
+by compiling it) and makes a callable for these shapes. Programs share their common units: a new batch size costs a
+plan, not a compilation. A program that cannot finish (an index out of range) has no result. `run` then interprets the
+graph to find the error to raise.
 
-A program whose machine code is not known may be answered by a replay at first (`tracegrad.runtime.execution.tiers`).
+Before its machine code exists, a program may be interpreted by NumPy (`tracegrad.runtime.execution.tiers`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from tracegrad.ir.builder import RECORDERS
 from tracegrad.locks import cached_property
 from tracegrad.ops.core.half import in_bits
 from tracegrad.ops.elementwise.complex import lies
-from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.compile import jit
 from tracegrad.runtime.compile.code_store import Loaded, Origin, machine_code, machine_code_count, still_missing
 from tracegrad.runtime.compile.progress import compiling
-from tracegrad.runtime.execution import plan_cache as planned
+from tracegrad.runtime.execution import plan_cache
 from tracegrad.runtime.execution.entry_callable import MISS
 from tracegrad.runtime.execution.image import Image, NumPyCalls, addressed, image_of, linked
 from tracegrad.runtime.execution.strided_inputs import Lies, Strides, laid
@@ -45,22 +45,22 @@ __all__ = ["MISS", "Program", "Recalled", "Report", "Unplanned", "compile_progra
 
 @record()
 class Report:
-    """What happened to a graph on its way to machine code; `seconds` by stage. It is made when it is asked for."""
+    """The compilation report of a graph, made on demand; `seconds` are per stage."""
 
     optimized: Graph
     plan: Plan
-    pieces: list[tuple[list[int], Origin]] | None  # of machine code: the numbers of the steps that each runs
+    pieces: list[tuple[list[int], Origin]] | None  # compilation units, with the steps that each runs
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
-        """What programs have in common that consist of the same machine code."""
-        return hashlib.sha256(f"{native.cpu_key()}\n{self.plan.text()}".encode()).hexdigest()
+        """A key that is equal for programs with the same machine code."""
+        return hashlib.sha256(f"{jit.cpu_key()}\n{self.plan.text()}".encode()).hexdigest()
 
     @property
     def cache(self) -> str:
-        """Where the machine code came from: "compiled" or "disk" if a piece of it did, else "memory"; or "replay" while
-        there is none."""
+        """The origin of the machine code: "compiled" or "disk" if a unit of it was, else "memory"; "replay" if there is
+        none yet."""
         return "replay" if self.pieces is None else _whence([origin for _, origin in self.pieces])
 
 
@@ -74,9 +74,9 @@ _CANONICAL = {dtype: dtype for dtype in SUPPORTED}
 
 
 def conformed(x: Any) -> Any:
-    """A leaf as programs take it: a float, or an array that is nothing but its elements in a row.
+    """A leaf as programs take it: a float, or a row-major array.
 
-    Complex numbers of Python's, and integers of more than 64 bits, are constants of their trace.
+    Complex numbers of Python, and integers of more than 64 bits, are constants of their trace.
     """
     if type(x) is float:
         return x
@@ -85,26 +85,25 @@ def conformed(x: Any) -> Any:
         if is_constant(x):
             return _UNUSED
         array = np.asarray(x)
-    dtype = _CANONICAL[array.dtype]  # a long long is a long
+    dtype = _CANONICAL[array.dtype]  # long long becomes long
     if type(array) is np.ndarray and array.dtype is dtype and array.flags.c_contiguous and array.flags.aligned:
         return array
     return np.require(array, dtype, ("C", "A")).view(np.ndarray).view(dtype)
 
 
 def as_taken(inputs: Sequence[Any], lies: Lies) -> list[Any]:
-    """Inputs as a program takes them that reads some arrays as they lie; `lies` says which, or nothing if none."""
+    """Inputs as a program takes them; arrays with strides in `lies` are not copied."""
     return [x if lie and lie.strides else conformed(x) for x, lie in zip(inputs, lies or (None,) * len(inputs))]
 
 
 class Program:
-    """A compiled graph, or one that is going to be.
+    """A compiled graph, or one to be compiled.
 
-    `entry(*leaves)` returns the output (or the tuple of outputs), or `MISS` when a leaf is not exactly what the program
-    was compiled for; it checks everything itself and costs a few hundred nanoseconds at most. While there is no machine
-    code it returns `MISS`, and `tier` says how calls are answered.
+    `entry(*leaves)` returns the output (or the tuple of outputs), or `MISS` if a leaf does not fit the compiled
+    signature, which it checks itself. Before there is machine code it returns `MISS`, and `tier` answers calls.
     """
 
-    # Whether another process has made it.
+    # Whether it was restored from disk.
     recalled = False
 
     def __init__(
@@ -131,31 +130,31 @@ class Program:
         return [j for _, j in self.image.donors]
 
     def run(self, leaves: Sequence[Any]) -> Any:
-        """The outputs for leaves of the right dtype, shape and memory order; raises what the ops raise."""
+        """Run the program on leaves of the right dtype, shape and memory order; raises what the ops raise."""
         result, error = self._attempt(leaves)
         if result is not MISS:
             return result
         outputs = tuple(x[()] if x.ndim == 0 else x for x in run(self.graph, leaves))
         if error is not None:
             raise error
-        given, wanted = ", ".join(map(_described, leaves)), ", ".join(map(str, self.graph.avals))
+        args, wanted = ", ".join(map(_described, leaves)), ", ".join(map(str, self.graph.avals))
         raise TracegradError(
-            f"program {self.name or 'without a name'} takes {wanted} and was given {given}, for which the reference "
+            f"program {self.name or 'without a name'} takes {wanted} and was given {args}, for which the reference "
             f"gives {outputs!r}; if these leaves are what it takes, please report this"
         )
 
     def attempt(self, leaves: Sequence[Any]) -> Any:
-        """As `run`, but None when an op raises: who runs the function as it is will see the exception."""
+        """As `run`, but None if an op raises: the caller runs the function as plain Python and sees the exception."""
         result, _ = self._attempt(leaves)
         return None if result is MISS else result
 
     def _attempt(self, leaves: Sequence[Any]) -> tuple[Any, BaseException | None]:
-        tier = self.tier  # which goes when another thread has compiled
+        tier = self.tier  # None once another thread has compiled
         if tier is not None:
-            found = tier.answers(self, leaves)
-            if found is not None:
-                return found.result, None
-        self._failure()  # of a call of `entry`, which could only return MISS
+            match = tier.answers(self, leaves)
+            if match is not None:
+                return match.result, None
+        self._failure()  # discard the failure of a call of `entry`, which returned MISS
         result = self.entry(*leaves)
         if result is not MISS:
             return result, None
@@ -165,7 +164,7 @@ class Program:
         return MISS, error
 
     def _failure(self) -> BaseException | None:
-        """What the last call of an op raised in this thread; raises it here if it is an interrupt or an exit."""
+        """The exception of the last call of an op in this thread; an interrupt or an exit is raised here."""
         if self._callback is None:
             return None
         error, self._callback.failed.error = self._callback.failed.error, None
@@ -174,21 +173,21 @@ class Program:
         return error
 
     def _prepare(self) -> None:
-        """Find the image, of an equal graph or by planning."""
+        """Find the image of an equal graph, or plan the graph."""
         clock = _Clock(self._seconds)
         how = self.kinds, self.single, self.checked, self.optimize, self._donated, self._strides
-        key, size = planned.key_of(self.graph, *how)
-        found = planned.known(key)
-        if found is None:
-            optimized, made = self._planned(clock)
+        key, size = plan_cache.key_of(self.graph, *how)
+        result = plan_cache.known(key)
+        if result is None:
+            optimized, output = self._planned(clock)
             foreseen = sum([n.op is not None and n.op.form.foreseen for n in optimized.nodes])
-            found = planned.Planned(self._image_of(made), foreseen)
-            planned.note(key, size, found)
+            result = plan_cache.Planned(self._image_of(output), foreseen)
+            plan_cache.note(key, size, result)
         clock.stage("plan")
-        self.image, self.foreseen = found.image, found.foreseen
+        self.image, self.foreseen = result.image, result.foreseen
 
-    def _image_of(self, made: Plan) -> Image:
-        return image_of(made, self.graph, self.kinds, self.single, self.checked, self.optimize, self._strides)
+    def _image_of(self, plan: Plan) -> Image:
+        return image_of(plan, self.graph, self.kinds, self.single, self.checked, self.optimize, self._strides)
 
     def _planned(self, clock: _Clock) -> tuple[Graph, Plan]:
         graph = laid(self.graph, self._strides) if self._strides else self.graph
@@ -198,18 +197,18 @@ class Program:
 
     @cached_property
     def report(self) -> Report:
-        """What has happened to the graph, for who asks: it is planned again, for a plan is larger than its program."""
+        """The compilation report. The graph is planned again, because plans are large and not kept."""
         before = RECORDERS.current
         try:
-            optimized, made = self._planned(_Clock({}))
+            optimized, result = self._planned(_Clock({}))
         except BaseException:
             RECORDERS.current = before
             raise
-        self.image = self._image_of(made)
-        return Report(optimized, made, self._pieces(), self._seconds)
+        self.image = self._image_of(result)
+        return Report(optimized, result, self._pieces(), self._seconds)
 
     def _pieces(self) -> list[tuple[list[int], Origin]] | None:
-        """The pieces of machine code, if there is any, by the steps that they are for."""
+        """The compilation units with their origins, by steps; None without machine code."""
         origins = self._origins
         if origins is None:
             return None
@@ -220,22 +219,22 @@ class Program:
 
     @property
     def cache(self) -> str:
-        """Where the machine code came from, as `Report.cache`."""
+        """The origin of the machine code, as `Report.cache`."""
         return "replay" if self._origins is None else _whence(self._origins.values())
 
     def compile(self) -> None:
-        """Find or make the machine code, if that has not been done. Threads may do so at once: each piece is made once,
-        and who is last says what is called."""
+        """Find or make the machine code, unless it exists. Threads may call it at the same time: each unit is compiled
+        once, and the last thread installs the entry."""
         if self.entry is not _not_yet:
             return
         start, image = time.perf_counter(), self.image
         with compiling(self.name), uninterrupted():
             clock = _Clock(self._seconds)
             image.define_symbols()
-            found = machine_code(image.uses)
-            origins = {piece: origin for piece, (_, origin) in found.items()}
+            result = machine_code(image.uses)
+            origins = {piece: origin for piece, (_, origin) in result.items()}
             clock.stage("compile" if _whence(origins.values()) == "compiled" else "load")
-            entry = self._entry(image, {piece: code for piece, (code, _) in found.items()})
+            entry = self._entry(image, {piece: code for piece, (code, _) in result.items()})
             clock.stage("link")
             if self.tier is not None:
                 log("compile", "%s: compiled in %.1f ms", self.name, 1e3 * (time.perf_counter() - start))
@@ -247,9 +246,9 @@ class Program:
         return linked(image, pieces, self._address_of_calls, self.name or "program")
 
     def linked(self, released: bool | None = None) -> tuple[list[tuple[range, tuple[int, list[int]]]], object]:
-        """What a call does, in order: the steps of the plan, the address of the function that runs them, its words; and
-        what has to live as long as one of these is called. `released` says whether callers have no GIL, where that is
-        not as it is with calls of `entry`."""
+        """The linked instructions of a call, in order: plan steps, function address, operands; and the objects that
+        must live as long as they are called. `released` says whether callers have released the GIL, if not as for
+        `entry`."""
         self.compile()
         image = self.image if released is None else replace(self.image, released=released)
         with uninterrupted():
@@ -260,13 +259,13 @@ class Program:
     def _address_of_calls(self) -> int:
         if not self._callbacks:
             self._callbacks.append(NumPyCalls(self.image.calls))
-        self._callback = self._callbacks[0]  # that of the thread that was first
+        self._callback = self._callbacks[0]  # the callback of the first thread
         return self._callback.address
 
 
 class Recalled(Program):
-    """A program that another process has made, of a graph that is asked for when something goes wrong. Its machine code
-    has to be known."""
+    """A program restored from disk, whose graph is parsed only if something goes wrong. Its machine code must be
+    cached."""
 
     recalled = True
 
@@ -286,16 +285,16 @@ class Recalled(Program):
 
     @cached_property
     def report(self) -> Report:
-        """The report of the program that is made of the same graph in this process."""
-        made = compile_program(self.graph, self.kinds, self.single, self.name, self.checked, optimize=self.optimize)
-        return made.report
+        """The report of a program made from the same graph in this process."""
+        result = compile_program(self.graph, self.kinds, self.single, self.name, self.checked, optimize=self.optimize)
+        return result.report
 
 
 class Unplanned(Program):
-    """A program of a graph that another process has traced and replayed: it is planned when it is compiled.
+    """A program restored from disk without machine code: it is planned when it is compiled.
 
-    `missing` says what it costs to compile the pieces that had to be, as far as is known, and `spent` is what processes
-    have spent on first calls.
+    `missing` are the known compile costs of its units, and `spent` is the time that processes have spent on first
+    calls.
     """
 
     recalled = True
@@ -315,32 +314,32 @@ class Unplanned(Program):
 
     @cached_property
     def image(self) -> Image:  # type: ignore[override]
-        """The program as data."""
+        """The image of the program, planned at first use."""
         before = RECORDERS.current
         try:
             self._prepare()
         except BaseException:
             RECORDERS.current = before
             raise
-        found: Image = vars(self)["image"]
-        return found
+        result: Image = vars(self)["image"]
+        return result
 
 
 def _given_away(graph: Graph, donated: Collection[int]) -> Collection[int]:
-    """Those of the inputs that are `donated` for which no output of another dtype can be taken: the plan knows complex
-    arrays by their parts, and those of half precision by their bits."""
+    """The `donated` inputs that cannot be confused with an output of another dtype: the plan represents complex arrays
+    by their parts, and half precision by bits."""
     if not donated or all(x.dtype.char not in "eFD" for x in (*graph.avals, *graph.results)):
         return donated
     return [j for j in donated if not any(_looks_like(x, graph.avals[j]) for x in graph.results)]
 
 
 def _looks_like(x: Aval, y: Aval) -> bool:
-    """Whether two that are not of one dtype are to the plan."""
+    """Whether two values of different dtypes look the same to the plan."""
     return x != y and in_bits(lies(x)) == in_bits(lies(y))
 
 
 def _still(missing: Mapping[str, float]) -> Missing:
-    """What is missing still."""
+    """The units that are still missing."""
     return Missing({key: missing[key] for key in still_missing(missing)})
 
 
@@ -371,22 +370,22 @@ def compile_program(
     donated: Collection[int] = (),
     strides: Sequence[Strides | None] = (),
 ) -> Program:
-    """The program of `graph`.
+    """Compile a graph to a program.
 
     `kinds` says for every input whether it is an "array" or a Python "float" (a 0-d float64 value); with `single` the
     only output is returned by itself, else a tuple. With `checked` the last output is a boolean that is not returned:
-    `entry` returns MISS where it is False. `first_call` and `optimize` are as in `settings`. Inputs that are `donated`
-    may be overwritten: some results, of the same shape and dtype, are then these arrays. Inputs with `strides`, one for
-    each input, lie in memory by these: see `layouts.laid`.
+    `entry` returns MISS if it is False. `first_call` and `optimize` are as in `settings`. Inputs that are `donated` may
+    be overwritten: some results, of the same shape and dtype, are then these arrays. `strides` are the memory layouts
+    of the inputs, one for each: see `strided_inputs.laid`.
     """
     before = RECORDERS.current
     try:
         return Program(graph, kinds, single, name, checked, first_call, optimize, donated, strides)
     except BaseException:
-        RECORDERS.current = before  # a signal may have come while it was about to be restored
+        RECORDERS.current = before  # a signal may have interrupted the restoration
         raise
 
 
 def _not_yet(*leaves: Any) -> Any:
-    """What is called of a program that has no machine code."""
+    """The entry of a program without machine code."""
     return MISS

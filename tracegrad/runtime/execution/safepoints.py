@@ -1,4 +1,4 @@
-"""Where the functions are by which long loops look for signals: see `tracegrad.codegen.instr.safepoints`."""
+"""Find the addresses of the safepoint functions that long loops call (`tracegrad.codegen.instr.safepoints`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from functools import cache
 
 from tracegrad.codegen.instr.safepoints import LOOK_SYMBOLS, look_module
-from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.compile import jit
 from tracegrad.runtime.execution.entry_callable import unsupported_reason
 
 __all__ = ["look_address"]
@@ -18,20 +18,20 @@ _main_thread = ctypes.c_int64()
 
 @cache
 def look_address(released: bool) -> int:
-    """The address of the function for programs that are called with, or without the GIL; 0 where none is known."""
+    """The address of the safepoint function for programs called with, or without the GIL; 0 if there is none."""
     if unsupported_reason() is not None:
         return 0
     for name in LOOK_SYMBOLS:
-        native.define_symbol(name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0)
-    native.define_symbol("tg_main_thread", ctypes.addressof(_main_thread))
+        jit.define_symbol(name, ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0)
+    jit.define_symbol("tg_main_thread", ctypes.addressof(_main_thread))
     _note_main_thread()
     name = "tg_look.free" if released else "tg_look.held"
     return _code(name).address(name)
 
 
 @cache
-def _code(name: str) -> native.NativeCode:
-    return native.load_ir(lambda: look_module(name), name, "cold")
+def _code(name: str) -> jit.NativeCode:
+    return jit.load_ir(lambda: look_module(name), name, "cold")
 
 
 def _note_main_thread() -> None:

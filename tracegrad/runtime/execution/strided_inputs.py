@@ -1,10 +1,10 @@
-"""How the arrays of a call lie in memory, where that is not row by row; and graphs of arrays that do.
+"""Specialize programs for strided inputs: arrays that are not in row-major order.
 
-A program takes arrays in row-major order. Others are mostly a part of a row-major *block*: of a transposed array it is
-all, with the axes in another order; of columns, of every other element, of an array backwards it is a window. So a
-program of its own takes the address of that block, and its graph begins with what NumPy made of it (`laid`), which
-costs nothing: kernels read the elements where they are. Nothing that is not the array's own is read, so that a block
-may end beyond the memory there is. What lies otherwise is copied.
+A program takes arrays in row-major order. Another array is mostly a part of a row-major *block*: a transposed array is
+the whole block with permuted axes; columns, every other element, or a reversed array are a window of it. A
+specialization takes the address of that block, and its graph begins with the views that lead to the array (`laid`).
+Views are free, because kernels read the elements in place. Only elements of the array itself are read, so a block may
+extend beyond the allocated memory. Any other layout is copied.
 """
 
 from __future__ import annotations
@@ -24,32 +24,33 @@ from tracegrad.trace.builder.layout import Layout
 __all__ = ["Lie", "Lies", "Strides", "copied", "laid", "lies_of", "strides_of"]
 
 Strides = tuple[int, ...]
-# Bytes of an array that is copied however it lies: it takes as long as a call.
+# Minimum bytes of an array that is not copied.
 SMALL = 2**11
 
 
 class Lie(NamedTuple):
-    """How an array lies that is not in row-major order: the strides by which a program may read it, 0 along axes of one
-    element, or None if it is copied; and the strides that it must have, where a trace depends on them."""
+    """The layout of an array that is not in row-major order. `strides` are the strides by which a program may read it,
+    0 along axes of one element; None if it is copied. `asked` are the strides that a trace requires, if any."""
 
     strides: Strides | None
     asked: Strides | None = None
 
     def text(self, x: str) -> str:
-        """Code for the array as a program takes it."""
+        """The expression of the array as the program takes it."""
         return f"rows({x})" if self.strides is None else x
 
     def checks(self, x: str) -> list[str]:
-        """Code that is true for arrays that lie so, where these are copied: no program sees it."""
-        found = [f"type({x}) is ndarray", f"not {x}.flags.c_contiguous"]  # for which other programs are better
-        return found if self.asked is None else [*found, f"{x}.strides == {self.asked}"]
+        """The checks of arrays with this layout if they are copied, because no program checks them."""
+        results = [f"type({x}) is ndarray", f"not {x}.flags.c_contiguous"]  # other programs serve contiguous arrays
+        return results if self.asked is None else [*results, f"{x}.strides == {self.asked}"]
 
 
 Lies = tuple[Lie | None, ...]
 
 
 def lies_of(inputs: Sequence[Any], layouts: Sequence[Layout]) -> Lies:
-    """How each array lies that is not in row-major order; nothing if all are. `layouts` are what the trace assumes."""
+    """The layout of each array that is not in row-major order; empty if all are. `layouts` are the assumptions of the
+    trace."""
     lying = [type(x) is np.ndarray and not x.flags.c_contiguous for x in inputs]
     if True not in lying:
         return ()
@@ -61,28 +62,28 @@ def lies_of(inputs: Sequence[Any], layouts: Sequence[Layout]) -> Lies:
 
 
 def copied(lies: Lies) -> Lies:
-    """The same, but for programs that take row-major order only."""
+    """The same layouts, for programs that only take row-major order."""
     return tuple([lie and lie._replace(strides=None) for lie in lies])
 
 
 def strides_of(lies: Lies) -> tuple[Strides | None, ...]:
-    """The strides by which a program reads its inputs; None where these are in row-major order."""
+    """The strides by which a program reads its inputs; None for row-major order."""
     return tuple([lie and lie.strides for lie in lies])
 
 
 def _readable(x: np.ndarray[Any, Any]) -> Strides | None:
-    """The strides of an array that is a part of a block, and worth the bother."""
+    """The strides of an array that is a view of a block and large enough; else None."""
     strides = tuple([s if n > 1 else 0 for n, s in zip(x.shape, x.strides)])
     plain = x.flags.aligned and x.dtype == np.dtype(x.dtype.char)  # else no entry point takes it
     return strides if plain and x.nbytes >= SMALL and _block_of(x.shape, strides, x.itemsize) is not None else None
 
 
 class _Block(NamedTuple):
-    """The row-major array around one whose elements lie apart.
+    """The row-major array that contains a strided array.
 
-    `axes` are those of the array along which its elements are others, from the outermost to the innermost, and of these
-    `flipped` are the ones that lead to lower addresses. The block has such an axis for each, of which the array has
-    every so many elements (`step`) from the first one on; and one for what lies between elements, from 1 on.
+    `axes` are the axes of the array with nonzero stride, from the outermost to the innermost, and `flipped` are the
+    ones with negative stride. The block has one axis for each of them, of which the array uses every `step`-th element
+    from the first one on; and one more axis for the gap between elements.
     """
 
     shape: tuple[int, ...]
@@ -92,7 +93,7 @@ class _Block(NamedTuple):
 
 
 def _block_of(shape: Sequence[int], strides: Strides, itemsize: int) -> _Block | None:
-    """The block of an array; None if elements are no whole numbers of elements apart, or rows reach into each other.
+    """The block of an array; None if strides are no multiples of the element size, or rows overlap.
 
     >>> _block_of((5, 3), (64, 8), 8).shape  # x[:, :3] of 8 columns
     (5, 8, 1)
@@ -104,7 +105,7 @@ def _block_of(shape: Sequence[int], strides: Strides, itemsize: int) -> _Block |
     if any(strides[k] % itemsize for k in axes):
         return None
     steps = [abs(strides[k]) // itemsize for k in axes]
-    # What a row takes is a whole number of what rows within it take, so it divides all distances outside of it.
+    # The size of a row is a multiple of the size of inner rows, so it divides all outer strides.
     rows = [math.gcd(*steps[: j + 1]) for j in range(len(steps))]
     span = 1
     for k, step, row in zip(axes[::-1], steps[::-1], rows[::-1]):
@@ -117,19 +118,19 @@ def _block_of(shape: Sequence[int], strides: Strides, itemsize: int) -> _Block |
 
 
 def laid(graph: Graph, strides: Sequence[Strides | None]) -> Graph:
-    """The graph of the blocks of its inputs that have strides."""
+    """The graph with strided inputs replaced by their blocks."""
     avals = [x.aval for x in graph.inputs]
     blocks = [None if s is None else _block_of(x.shape, s, x.dtype.itemsize) for x, s in zip(avals, strides)]
 
     def computed(*given: Any) -> Any:
-        found = [x if b is None else _part(x, b, aval.shape) for x, b, aval in zip(given, blocks, avals)]
-        return replay(graph, found)[0]
+        results = [x if b is None else _part(x, b, aval.shape) for x, b, aval in zip(given, blocks, avals)]
+        return replay(graph, results)[0]
 
     return build(computed, [x if b is None else Aval(b.shape, x.dtype) for x, b in zip(avals, blocks, strict=True)])
 
 
 def _part(x: Any, block: _Block, shape: tuple[int, ...]) -> Any:
-    """The array of this shape in a block."""
+    """The array of this shape as a view of a block."""
     sizes = tuple([shape[k] for k in block.axes])
     stop = (*[(n - 1) * s + 1 for n, s in zip(sizes, block.step)], 1)
     x = slice(x, start=(0,) * len(stop), stop=stop, step=(*block.step, 1))

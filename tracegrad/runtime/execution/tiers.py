@@ -1,9 +1,9 @@
-"""Tiers: who answers the calls of a program that has no machine code yet.
+"""Choose the execution tier of a program without machine code: interpret first, compile second or in background.
 
-A compiler takes tens or hundreds of milliseconds, for which a function that is called once has no use. Where NumPy is
-quicker (`tracegrad.runtime.execution.cost_model`), it answers the first call, op by op, and the second compiles; or it
-answers all calls until another thread has compiled. What it computes is the meaning of the graph, so nothing but
-rounding can tell who has answered.
+Compilation is slow, and useless for a function that is called once. If NumPy is faster for one call
+(`tracegrad.runtime.execution.cost_model`), it interprets the first call op by op, and the second call compiles.
+Alternatively NumPy answers all calls until another thread has compiled. Both tiers compute the same graph, so results
+differ by rounding only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tracegrad.errors import CapacityError, PerformanceWarning, located
-from tracegrad.ir import Graph, turns
+from tracegrad.ir import Graph, replayer
 from tracegrad.ir.interpreter import WATCHED
 from tracegrad.runtime.compile.code_store import machine_code, missing, unknown
 from tracegrad.runtime.execution.cost_model import (
@@ -44,19 +44,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Missing", "Tier", "missing_of", "tier_of"]
 
-# A replay is worth it where it takes less than this part of what it takes to compile: so much more is what a function
-# costs at most that is called again.
+# Interpret the first call only if it costs less than this part of compiling; this bounds the loss if a second call
+# follows.
 PART = 0.75
-# A replay of so many bytes keeps the memory of what it needs no more.
+# Bytes of live values from which on interpretation retains freed memory.
 LARGE = 2**24
-# What a node of a graph costs a process that replays it once, beside the replay, more than a program that is there.
+# Nanoseconds per node that restoring a graph costs more than restoring a compiled program.
 READ = 30_000
-# What the other thread compiles between two breaks: pieces, and the seconds of a break.
+# Units that the compiler thread compiles between two breaks, and the seconds of a break.
 TOGETHER, BREAK = 16, 1e-4
 
 
 class Answer(NamedTuple):
-    """The outputs as a program returns them, or `MISS` where it would fail."""
+    """The outputs as a program returns them, or `MISS` if it would fail."""
 
     result: Any
 
@@ -65,8 +65,8 @@ _NOTHING: Mapping[str, float] = {}
 
 
 class Missing(NamedTuple):
-    """What it costs to compile the pieces of a program that are not known, each by its key, and what else it would cost
-    to do without a replay."""
+    """The compile costs of the missing units of a program, by key, and the other costs of a call without
+    interpretation."""
 
     pieces: Mapping[str, float]
     beside: float = 0.0
@@ -77,65 +77,65 @@ class Missing(NamedTuple):
 
 
 def missing_of(image: Image) -> Missing:
-    """What is missing of a program, with the functions that it shares with others, and the memory that it takes."""
+    """The missing units of a program, the shared functions it needs, and the cost of its memory."""
     pieces = {key: to_compile(piece.text, regions=not piece.kernel) for key, piece in missing(image.uses).items()}
     memory = image.arena_bytes + sum([x.size * x.dtype.itemsize for x in image.outputs])
     return Missing(pieces, SHARED * len(unknown(image.functions)) + FIRST_TOUCH * memory)
 
 
-# The keys of pieces that were missing where a program was replayed, and how many are kept.
+# The keys of units that were missing when a program was interpreted, and their maximum number.
 _met: set[str] = set()
 MOST_MET = 100_000
 
 
 def tier_of(first_call: str, graph: Graph, missing: Callable[[], Missing], spent: float = 0.0) -> Tier | None:
-    """How the calls of a program are answered that has to compile what is `missing`; None if it is to do so now.
+    """The tier of a program whose units are `missing`; None to compile it now.
 
-    If all of the pieces were missed before, this is a second call, of the same code for another shape, or in another
-    function: who calls with a new shape each time would never have them otherwise. And if other processes have `spent`
-    as much on first calls as it costs to compile, this one is to be the last that does.
+    If all units were already missing in an earlier call, the same code is called again, for another shape or in another
+    function. It is compiled then, because a caller with a new shape in each call would never get it otherwise. It is
+    also compiled if other processes have `spent` as much on first calls as the compilation costs.
     """
     if first_call == "compile" or waits_for_compiler():
         return None
-    found = missing()
-    price = found.price
+    result = missing()
+    price = result.price
     if first_call == "background" and _compiler.busy:
-        price = max(price, COMPILE)  # what is on disk can only be loaded when the other thread is done
+        price = max(price, COMPILE)  # units on disk are loaded only when the compiler thread is done
     most = PART * price
     if not most or (cost := to_replay(graph)) > most:
         return None
     spent += cost + READ * len(graph.nodes)
     if first_call == "background":
-        return Behind(most, found.pieces, spent)
-    if _met.issuperset(found.pieces) or spent > price:
+        return Behind(most, result.pieces, spent)
+    if _met.issuperset(result.pieces) or spent > price:
         return None
     if len(_met) > MOST_MET:
         _met.clear()
-    _met.update(found.pieces)
-    return (Turns if first_call == "turns" else Tier)(most, found.pieces, spent)
+    _met.update(result.pieces)
+    return (Iterations if first_call == "iterations" else Tier)(most, result.pieces, spent)
 
 
 class Tier:
-    """The first call is answered by a replay, the second compiles."""
+    """A tier that interprets the first call and compiles at the second."""
 
-    # Whether a call has been answered, and the next one that finds the program compiles it; whether memory is kept.
+    # Whether a call has been interpreted, so that the next one compiles; whether freed memory is retained.
     begun = kept = False
 
     def __init__(self, most: float, missing: Mapping[str, float] = _NOTHING, spent: float = 0.0):
         self.most, self.missing, self.spent = most, missing, spent
 
     def answers(self, program: Any, leaves: Sequence[Any]) -> Answer | None:
-        """The answer to a call; None once the program is compiled."""
+        """The result of a call; None once the program is compiled."""
         if self.begun or waits_for_compiler():
             if self.kept:
-                release_idle()  # it would lie beside what the compiler needs
+                release_idle()  # the compiler needs memory
             program.compile()
             return None
         self.begun = True
         return self.replayed(program, leaves)
 
     def replayed(self, program: Any, leaves: Sequence[Any]) -> Answer | None:
-        """The answer by a replay; None where that has turned out to take too long, and the program is compiled."""
+        """The result by interpretation; None if it takes too long, and the program is compiled."""
         before, watch = WATCHED.by, Effort(self.most).spend
         try:
             WATCHED.by = watch
@@ -147,7 +147,7 @@ class Tier:
             return None
         except CapacityError:
             raise
-        except Exception:  # who runs the function as it is meets it again
+        except Exception:  # plain Python will raise it again
             return Answer(MISS)
         finally:
             WATCHED.by = before
@@ -156,38 +156,38 @@ class Tier:
         return Answer(outputs[0] if program.single else tuple(outputs))
 
 
-class Turns(Tier):
-    """Calls are answered by replays until these have taken as long as it does to compile, in all."""
+class Iterations(Tier):
+    """A tier that interprets calls until they have taken as long as a compilation, in all."""
 
-    turn: Callable[[Sequence[Any]], list[Any]] | None = None
+    iteration: Callable[[Sequence[Any]], list[Any]] | None = None
 
     def answers(self, program: Any, leaves: Sequence[Any]) -> Answer | None:
         if waits_for_compiler():
             program.compile()
             return None
-        if self.turn is None:
-            self.turn, self.effort = turns(program.graph), Effort(self.most)
+        if self.iteration is None:
+            self.iteration, self.effort = replayer(program.graph), Effort(self.most)
         before = WATCHED.by
         try:
             WATCHED.by = self.effort.spend
-            (found,) = self.turn([np.asarray(x) for x in leaves])
+            (result,) = self.iteration([np.asarray(x) for x in leaves])
         except TooLong:
             program.compile()
             return None
         finally:
             WATCHED.by = before
-        return Answer(np.array(found) if found.ndim else found[()])
+        return Answer(np.array(result) if result.ndim else result[()])
 
 
 class Behind(Tier):
-    """All calls are answered by replays until another thread has compiled."""
+    """A tier that interprets all calls until another thread has compiled."""
 
     def __init__(self, most: float, missing: Mapping[str, float] = _NOTHING, spent: float = 0.0):
         super().__init__(most, missing, spent)
         self.error: BaseException | None = None
 
     def begin(self, program: Any) -> None:
-        """Let the other thread compile it, if it has not been told."""
+        """Queue the program for the compiler thread, once."""
         if not self.begun:
             self.begun = True
             _compiler.add(program)
@@ -205,17 +205,17 @@ class Behind(Tier):
 
 
 def _compile(reference: weakref.ref[Any]) -> None:
-    """Compile a program, some pieces at a time: in between, others may load theirs, and it may turn out that nobody
-    waits for the rest."""
+    """Compile a program, some units at a time: in between, other threads may load theirs, and the rest may become
+    unnecessary."""
     program = reference()
     if program is None or program.tier is None:
         return
     image = program.image
     del program
-    pieces, kept = [*image.uses], []
+    pieces, saved = [*image.uses], []
     image.define_symbols()
     for i in range(0, len(pieces), TOGETHER):
-        kept.append(machine_code({x for piece in pieces[i : i + TOGETHER] for x in (*piece.needs, piece)}))
+        saved.append(machine_code({x for piece in pieces[i : i + TOGETHER] for x in (*piece.needs, piece)}))
         time.sleep(BREAK)
         if reference() is None or not threading.main_thread().is_alive():
             return
@@ -225,8 +225,8 @@ def _compile(reference: weakref.ref[Any]) -> None:
 
 
 class _Compiler:
-    """The thread that compiles programs, those that are still there, one after the other. It ends when nothing is left,
-    and when the interpreter does: a program that has not been begun by then is not."""
+    """The compiler thread, which compiles the live programs of its queue. It ends with an empty queue, or with the
+    interpreter, which does not start further programs."""
 
     def __init__(self) -> None:
         self._begin()
@@ -239,7 +239,7 @@ class _Compiler:
 
     @property
     def busy(self) -> bool:
-        """Whether something is being compiled."""
+        """Whether a program is being compiled."""
         return self._thread is not None
 
     def add(self, program: Any) -> None:
@@ -251,7 +251,7 @@ class _Compiler:
             try:
                 self._thread.start()
                 return
-            except RuntimeError:  # there can be no more threads, or the interpreter is about to end
+            except RuntimeError:  # no more threads can start, or the interpreter is exiting
                 self._thread = None
                 self._waiting.clear()
         program.compile()
@@ -276,8 +276,8 @@ class _Compiler:
                     tier.error = error.with_traceback(None)
 
     def forked(self) -> None:
-        """In a forked child, where there is no thread but the one that forked: what waited is added when it is called
-        again."""
+        """Reset the queue in a forked child, which has only the forking thread: programs are queued again at their next
+        call."""
         waiting = [*self._waiting, *([self._now] if self._now is not None else [])]
         self._begin()
         for reference in waiting:

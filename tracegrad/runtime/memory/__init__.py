@@ -1,1 +1,1 @@
-"""The allocator of arenas."""
+"""Allocate the memory of outputs and arenas."""

@@ -1,13 +1,12 @@
-"""Memory of dead outputs, kept for the next ones.
+"""Reuse the memory of dead outputs for new ones: a NumPy memory handler (NEP 49).
 
-The first touch of fresh memory costs a page fault for every 4 KiB, which outweighs the arithmetic of a large
-output, and the C library gives large blocks back to the system as soon as they are free. So large outputs of
-compiled programs are allocated under a NumPy memory handler (NEP 49) that keeps what it frees, at most
-IDLE_BYTES in at most SLOTS blocks, for outputs of about the same size. Such an output is an ordinary array
-that owns its data; NumPy returns the memory to the handler when the array dies.
+The first touch of fresh memory costs a page fault per page, which outweighs the arithmetic of a large output, and the C
+library returns large blocks to the system as soon as they are free. The handler allocates large outputs of compiled
+programs and retains freed blocks, at most IDLE_BYTES in at most SLOTS blocks, for outputs of about the same size. Such
+an output is an ordinary array that owns its data. NumPy returns the memory to the handler when the array dies.
 
-The handler is LLVM IR. It needs no lock: NumPy allocates and frees under the GIL (on builds without one there
-is no handler, see `entry.unsupported_reason`).
+The handler is LLVM IR. It needs no lock, because NumPy allocates and frees under the GIL. Free-threaded builds have no
+handler (`entry_callable.unsupported_reason`).
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from typing import Any
 
 from tracegrad.codegen.entry.entry_point import HUGE_BYTES
 from tracegrad.codegen.target.cache_lines import LINE, PAGE, STEP
-from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.compile import jit
 
 __all__ = ["IDLE_BYTES", "LARGE_BYTES", "SLOTS", "idle_bytes", "memory_handler", "release_idle"]
 
-LARGE_BYTES = 2**17  # smaller blocks are not kept; NumPy and the C library keep those
+LARGE_BYTES = 2**17  # minimum bytes of a retained block; NumPy and the C library retain smaller ones
 IDLE_BYTES = 2**28
 SLOTS = 64
 PLACES = 5
 
 _POOL = Template("""
 ; A block is 64 bytes of header, its capacity and what the C library gave, and the data. That begins in one of $PLACES
-; places of a page in turn, of which NumPy's large arrays have the first (see `codegen.arena`).
+; places of a page in turn, of which NumPy's large arrays have the first (see `codegen.plan.arena`).
 @slots = internal global [$SLOTS x ptr] zeroinitializer        ; idle blocks, or null
 @victim = internal global i64 0                                ; the slot to empty next
 @place = internal global i64 0                                 ; of the next large block
@@ -241,7 +240,7 @@ done:
 
 
 class _Allocator(ctypes.Structure):
-    """PyDataMem_Handler of numpy/ndarraytypes.h."""
+    """The structure PyDataMem_Handler of numpy/ndarraytypes.h."""
 
     _fields_ = (
         ("name", ctypes.c_char * 127),
@@ -255,7 +254,7 @@ class _Allocator(ctypes.Structure):
 
 
 @cache
-def _code() -> native.NativeCode:
+def _code() -> jit.NativeCode:
     names = {
         "SLOTS": SLOTS,
         "LARGE_BYTES": LARGE_BYTES,
@@ -267,17 +266,17 @@ def _code() -> native.NativeCode:
         "STEP_BYTES": STEP * LINE,
         "ROOM": 127 + 2 * PAGE,
     }
-    return native.load_ir(lambda: _POOL.substitute(names), "tracegrad_pool", "cold")
+    return jit.load_ir(lambda: _POOL.substitute(names), "tracegrad_pool", "cold")
 
 
 def _keep_for_ever(thing: object) -> None:
-    """Arrays may die after every module, at the end of the process; what frees them must not go before."""
+    """Keep an object alive until the process ends, because arrays may die after every module and need their handler."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 @cache
 def memory_handler() -> Any:
-    """The capsule that NumPy's `PyDataMem_SetHandler` takes."""
+    """The capsule for NumPy's `PyDataMem_SetHandler`."""
     code = _code()
     functions = [code.address(f"tg_pool_{name}") for name in ("malloc", "calloc", "realloc", "free")]
     allocator = _Allocator(b"tracegrad", 1, None, *functions)
@@ -291,7 +290,7 @@ def memory_handler() -> Any:
 
 
 def idle_bytes() -> int:
-    """Bytes of dead outputs that are kept for new ones.
+    """The bytes of dead outputs retained for new ones.
 
     >>> idle_bytes() <= IDLE_BYTES
     True
@@ -300,7 +299,7 @@ def idle_bytes() -> int:
 
 
 def release_idle() -> None:
-    """Give the memory of dead outputs back to the C library.
+    """Return the memory of dead outputs to the C library.
 
     >>> release_idle()
     >>> idle_bytes()

@@ -1,1 +1,1 @@
-"""Persistence: what of a trace is written to disk, and how it is read."""
+"""Serialize traces to disk, and restore them in another process."""

@@ -1,7 +1,7 @@
-"""What is `varying` of a trace (`tracegrad.trace.builder.abort`), as it is kept on disk.
+"""Serialize the loop hints of a trace: what a retrace must treat as dynamic (`varying`).
 
-Most of it is of loops, and told by places in traced code. That code is no object which other processes have: it is made
-of the user's, which they find.
+Most hints (`tracegrad.trace.builder.abort`) are about loops, and name positions in traced code. Traced code is
+generated in each process, so a position is stored relative to the user's code that it was made from.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TUPLES: dict[str, Any] = {"tuple": lambda *parts: parts, **{cls.__name__: cls f
 
 
 def spell_varying(to: Writer, trace: Trace) -> list[Any]:
-    """All of it. What the trace assumes of functions has been written before."""
+    """Serialize all hints. The assumptions about functions must be written before."""
     if not trace.varying:
         return []
     sources = [*[x.source for x in trace.captures], *[x.source for x in trace.world.guards]]
@@ -35,26 +35,26 @@ def spell_varying(to: Writer, trace: Trace) -> list[Any]:
             return ["traced", *codes[x]]
         return [type(x).__name__, *map(spelled, x)] if type(x).__name__ in _TUPLES else to.value(x)
 
-    found, keys = [], list[Any](trace.varying)
+    result, keys = [], list[Any](trace.varying)
     for key in sorted(keys, key=repr):
         if key in places:
-            found.append(["at", to.source(places[key])])
+            result.append(["at", to.source(places[key])])
         elif isinstance(key, str) or isinstance(key[0], str):
-            found.append(spelled(key))
+            result.append(spelled(key))
         else:
             raise Unkept("a number that was an input, and is not read any more")
-    return found
+    return result
 
 
 def read_varying(of: Reader, x: Any) -> Hashable:
-    """One of the list."""
+    """Restore one hint of the list."""
     kind, *rest = x if type(x) is list else ("", x)
     if kind == "at":
         return of.source(rest[0]).key
     if kind == "traced":
         return marked([*inner_codes(of.held[rest[0]])][rest[1]])
     if kind in _TUPLES:
-        made: Hashable = _TUPLES[kind](*[read_varying(of, part) for part in rest])
-        return made
+        result: Hashable = _TUPLES[kind](*[read_varying(of, part) for part in rest])
+        return result
     value: Hashable = of.value(x)
     return value

@@ -1,12 +1,12 @@
-"""The objects that a trace begins from, as they are found again in another process: where they are, and what.
+"""Serialize references to objects so that another process finds the same objects (object references).
 
-A trace assumes something of *places* (`tracegrad.trace.sources.sources`), which begin at objects: the namespace of a
-function, a cell, a class. Another process has none of these objects, but others at the same places. `Writer` makes a
-list of them: each with the way to it, from what is traced or from objects before it in the list, and what it is
-(`tracegrad.runtime.compile.fingerprint`). `Reader` goes along the list. It holds if at the end of each way there is an
-object that is the same, as far as a process can tell, and if those that were several are.
+A trace assumes values at *sources* (`tracegrad.trace.sources.sources`), which begin at root objects: the namespace of a
+function, a cell, a class. Another process has other objects at the same sources. `Writer` makes a list of the objects:
+each with the path to it, from the traced function or from an earlier object, and its fingerprint
+(`tracegrad.runtime.compile.fingerprint`). `Reader` follows the list. It succeeds if each path ends at an equal object,
+as far as a process can tell, and if distinct objects are still distinct.
 
-All is spelled in what JSON has: lists, texts, numbers, truths and None.
+Everything is serialized as JSON: lists, texts, numbers, booleans and None.
 """
 
 from __future__ import annotations
@@ -60,35 +60,35 @@ __all__ = ["Changed", "Reader", "Writer"]
 
 
 class Changed(Exception):
-    """An object is not what it was."""
+    """An object differs from the stored one."""
 
 
-# Objects of this process that have a name here.
+# Objects of this process that are stored by name.
 _KNOWN: dict[str, Callable[[], Any]] = {
     "sys.modules": lambda: sys.modules,
     "os.environ": lambda: vars(os.environ)["_data"],
     "settings": lambda: vars(settings),
 }
-# The functions in what a class has.
+# The functions in class members.
 _PARTS: dict[Any, Sequence[str]] = {property: ("fget", "fset", "fdel"), (classmethod, staticmethod): ("__func__",)}
 _OF_PARENT: tuple[type[Source], ...] = (Attribute, Item, Child)
 _OF_OBJECT: tuple[type[Source], ...] = (Global, Cell, Fixed, Static, Hiding, Name, Context)
 _OF_CALL: tuple[type[Source], ...] = (Argument, Function, Passed, GradMode, DefaultDtype)
 _SOURCES: dict[str, Any] = {cls.__name__: cls for cls in (*_OF_PARENT, *_OF_OBJECT, *_OF_CALL)}
-# The functions whose answers can be asked for again in another process.
+# The functions whose results can be recomputed in another process.
 _ASKED: dict[str, Callable[..., Any]] = {f.__name__: f for f in (handling, is_subclass, mapping_behind)}
-_MOST_BYTES = 2**18  # of an array that is kept
+_MOST_BYTES = 2**18  # maximum bytes of a stored array
 
 
 class Writer:
-    """The list of objects under construction. `roots` are what is traced; `places` lead to the others."""
+    """The list of objects under construction. `roots` are the traced functions; `places` lead to the others."""
 
     def __init__(self, roots: Sequence[Any], places: Iterable[tuple[Any, Source]]):
         self.objects: list[Any] = []
         self.held: list[Any] = []
         self._roots = {id(x): i for i, x in reversed([*enumerate(roots)])}
         self._places: dict[int, Source] = {}
-        self._inside: dict[int, tuple[Any, int]] = {}  # of a traced function or a class, which of its objects
+        self._inside: dict[int, tuple[Any, int]] = {}  # its owner (a traced function or a class), and its index
         self._numbers: dict[int, int] = {}
         self._begun: set[int] = set()
         self._functions = [x for x in roots if isinstance(x, types.FunctionType)]
@@ -110,7 +110,7 @@ class Writer:
 
     # -- objects ---------------------------------------------------------------------------------------------------
     def number(self, x: Any) -> int:
-        """The number of an object in the list, which it is added to."""
+        """The number of an object in the list, appended if necessary."""
         known = self._numbers.get(id(x))
         if known is not None:
             return known
@@ -169,7 +169,7 @@ class Writer:
 
     # -- sources ---------------------------------------------------------------------------------------------------
     def source(self, x: Source) -> list[Any]:
-        """A place."""
+        """Serialize a source."""
         cls = type(x)
         if cls in _OF_PARENT and isinstance(x.parent, Source):
             return [cls.__name__, self.source(x.parent), self.value(x.name)]
@@ -190,13 +190,13 @@ class Writer:
 
     # -- values ----------------------------------------------------------------------------------------------------
     def value(self, x: Any) -> Any:
-        """A value, with the objects in it."""
+        """Serialize a value, and the objects in it."""
         cls = type(x)
         if cls in (str, int, bool, float, type(None)):
             return x
-        found = _spelled(x)
-        if found is not None:
-            return found
+        result = _spelled(x)
+        if result is not None:
+            return result
         if cls in (tuple, TreeDef):
             return [cls.__name__, *map(self.value, x)]
         if cls is frozenset:
@@ -208,14 +208,14 @@ class Writer:
         return ["object", self.number(x)]
 
     def _kind(self, x: Kind) -> list[Any]:
-        """A kind of containers: that of its class."""
+        """Serialize a container kind, by its class."""
         if x is LEAF_KIND or x is FIXED_KIND:
             return ["kind", x is FIXED_KIND]
         return ["kind", self.number(x.cls)]
 
 
 class Reader:
-    """The objects of a list that `Writer` has made, as they are in this process; `Changed` if one is not there."""
+    """The objects of a list written by `Writer`, found in this process; `Changed` if one is missing."""
 
     def __init__(self, roots: Sequence[Any], objects: Sequence[Any], weak: Any = None):
         self.held: list[Any] = []
@@ -252,7 +252,7 @@ class Reader:
             raise Changed(str(way)) from error
 
     def source(self, x: Sequence[Any]) -> Source:
-        """The place."""
+        """Restore a source."""
         kind, *rest = x
         if kind == "Weak":
             return Weak(self._weak, rest[0])
@@ -264,11 +264,11 @@ class Reader:
             return Called(_ASKED[rest[0]], self.value(rest[1]))
         cls, name = _SOURCES[kind], self.value(rest[1])
         parent = None if rest[0] is None else self.source(rest[0]) if type(rest[0]) is list else self.held[rest[0]]
-        made: Source = cls(parent, name)
-        return made
+        result: Source = cls(parent, name)
+        return result
 
     def value(self, x: Any) -> Any:
-        """The value."""
+        """Restore a value."""
         if type(x) is not list:
             return x
         kind, *rest = x
@@ -286,10 +286,10 @@ class Reader:
         if type(which) is bool:
             return FIXED_KIND if which else LEAF_KIND
         cls = self.held[which]
-        found = KINDS.get(cls) or kind_of(cls)
-        if found is None:
+        result = KINDS.get(cls) or kind_of(cls)
+        if result is None:
             raise Changed("a class of containers")
-        return found
+        return result
 
 
 def _parts(x: Any) -> list[Any]:
@@ -300,25 +300,25 @@ def _parts(x: Any) -> list[Any]:
 
 
 def _what(x: Any, way: Sequence[Any]) -> list[Any]:
-    """What an object is, beside that it is at the end of this way."""
+    """The fingerprint of an object, without the path to it."""
     if way[0] in ("known", "attribute", "cell"):
         return [type(x).__name__]
-    if type(x) is tuple:  # of the defaults of a function, which guards are on that are no plain values
+    if type(x) is tuple:  # the defaults of a function; guards check its values that are not plain
         return ["tuple", len(x)]
-    found = described(x)
+    result = described(x)
     if isinstance(x, type):
-        return [*found, registration(x)]
-    return [*found, registration(type(x))] if is_user_object(x) else found
+        return [*result, registration(x)]
+    return [*result, registration(type(x))] if is_user_object(x) else result
 
 
 def _space(x: Any, numbers: dict[int, int]) -> int:
-    """The number of the namespace of a function, if that is known before it is."""
+    """The number of the namespace of a function, if it is already in the list; else -1."""
     return numbers.get(id(x.__globals__), -1) if isinstance(x, types.FunctionType) else -1
 
 
 # -- values without objects in them ------------------------------------------------------------------------------------
 def _spelled(x: Any) -> Any:
-    """The list of a value that is plain, but for tuples; None for others."""
+    """The JSON list of a plain value, except a tuple; None for other values."""
     cls = type(x)
     if cls is complex:
         return ["complex", x.real, x.imag]

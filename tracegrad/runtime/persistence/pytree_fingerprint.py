@@ -1,8 +1,8 @@
-"""What the functions of registered containers do, which take values apart and put them together where no trace looks.
+"""Compute fingerprints of pytree registrations: the flatten and unflatten functions of containers.
 
-Nothing that such a function reads is guarded, so it is told by all that it could read: its code, its defaults and
-variables, and those of the functions and classes that it names, as far as there are any. What has no text, an array or
-a list from outside, a module of the user's, is `Unkept`: it may be another one in the next process.
+No trace guards the reads of these functions. Their fingerprint therefore includes everything that they could read:
+code, defaults and variables, and recursively the functions and classes that they name. An object without a text (an
+array or a list from outside, a user's module) raises `Unkept`, because it may differ in the next process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tracegrad.tree.registry import registered
 
 __all__ = ["registration"]
 
-# Special methods that are for people alone.
+# Special methods that only serve display.
 _SHOWN = frozenset(["__repr__", "__str__", "__format__", "__doc__", "__dir__", "__sizeof__"])
 _LOADS = frozenset(["LOAD_GLOBAL", "LOAD_NAME"])
 _CHANGES = frozenset(["STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME", "STORE_DEREF", "DELETE_DEREF"])
@@ -37,7 +37,7 @@ _PARTS: dict[Any, tuple[str, ...]] = {property: ("fget", "fset", "fdel"), (class
 
 
 def registration(cls: Any) -> str:
-    """What tells how instances of a class are taken apart and put together, where somebody has registered that."""
+    """The fingerprint of the flatten and unflatten functions of a registered class; "" for another class."""
     functions = registered(cls)
     if functions is None:
         return ""
@@ -45,7 +45,7 @@ def registration(cls: Any) -> str:
 
 
 class _Reached:
-    """What functions may read, each object once, and the classes among it."""
+    """The objects that functions may read, each once, and the classes among them."""
 
     def __init__(self, cls: Any):
         self._seen: dict[int, int] = {}
@@ -56,22 +56,22 @@ class _Reached:
         self._cls = cls
 
     def text(self, functions: Any) -> str:
-        """The text of these functions, which get instances of the class."""
-        found = [self._of(self._cls), *map(self._of, functions)]
+        """The text of these functions, which receive instances of the class."""
+        results = [self._of(self._cls), *map(self._of, functions)]
         while more := self._methods():
-            found += map(self._of, more)
+            results += map(self._of, more)
         names = names_in(self._codes)
-        return f"{found} {untouched(self._modules, names)}"
+        return f"{results} {untouched(self._modules, names)}"
 
     def _methods(self) -> list[Any]:
-        """The methods of the classes that may be called, by their names, and have not been looked at."""
+        """The methods of the classes that may be called, by their names, and are not yet included."""
         names = {name for code in self._codes for each in inner_codes(code) for name in each.co_names}
-        found = []
+        results = []
         for cls in self._classes:
             for name, x in vars(cls).items():
                 wanted = name in names or (name[:2] == "__" and name not in _SHOWN)
-                found += [part for part in _functions(x) if wanted and id(part) not in self._seen]
-        return found
+                results += [part for part in _functions(x) if wanted and id(part) not in self._seen]
+        return results
 
     def _of(self, x: Any) -> str:
         known = self._seen.get(id(x))
@@ -119,7 +119,7 @@ class _Reached:
         return f"{code_key(x.__code__)} {[*map(self._of, held)]} {[self._named(x, name) for name in _loaded(x)]}"
 
     def _named(self, x: Any, name: str) -> str:
-        """What a name means in a function."""
+        """The text of a name's meaning in a function."""
         if name in x.__globals__:
             return f"{name} {self._of(x.__globals__[name])}"
         builtins = x.__builtins__
@@ -127,7 +127,7 @@ class _Reached:
 
 
 def _loaded(x: types.FunctionType) -> list[str]:
-    """The global names that a function reads; `Unkept` for one that changes what others read."""
+    """The global names that a function reads; `Unkept` for a function that assigns variables of others."""
     steps = [step for code in inner_codes(x.__code__) for step in dis.get_instructions(code)]
     if any(step.opname in _CHANGES for step in steps):
         raise Unkept(f"the function {x.__qualname__} of a registered container, which changes variables")
@@ -135,7 +135,7 @@ def _loaded(x: types.FunctionType) -> list[str]:
 
 
 def _functions(x: Any) -> list[Any]:
-    """The functions in what a class has under a name."""
+    """The functions of a class member."""
     names = next((names for cls, names in _PARTS.items() if isinstance(x, cls)), None)
     parts = [x] if names is None else [getattr(x, name) for name in names]
     return [part for part in parts if isinstance(part, types.FunctionType) and is_user_function(part)]

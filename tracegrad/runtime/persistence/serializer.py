@@ -1,6 +1,6 @@
-"""What a trace assumes and what it leaves, spelled for another process: guards, captures, templates, effects.
+"""Serialize the guards, captures, templates and effects of a trace for another process.
 
-`spell_...` and `read_...` are inverse to each other, given the list of objects of
+`spell_...` and `read_...` are inverse functions, given the list of objects of
 `tracegrad.runtime.persistence.object_refs`.
 """
 
@@ -42,48 +42,52 @@ __all__ = ["Templates", "read_capture", "read_effect", "read_guard", "spell_capt
 
 # -- guards ------------------------------------------------------------------------------------------------------------
 def spell_guard(to: Writer, guard: Guard) -> list[Any]:
-    """What is assumed of a place."""
+    """Serialize a guard."""
     kind, expected = guard.kind, guard.expected
-    found: Any
+    results: Any
     if kind == "state":
         raise Unkept(f"the state of {guard.source}")
     if kind == "same":
-        found = to.source(expected)
+        results = to.source(expected)
     elif kind == "aval":
-        found = [expected[0].str, list(expected[1])]
+        results = [expected[0].str, list(expected[1])]
     elif kind == "items":
         if len(expected) > _MOST_ITEMS:
             raise Unkept(f"the {len(expected) - 1} items of {guard.source}")
-        found = [to.number(expected[0]), *map(to.value, expected[1:])]
+        results = [to.number(expected[0]), *map(to.value, expected[1:])]
     else:
-        # A tuple that is to be this one is that of the defaults of a function.
-        found = ["object", to.number(expected)] if kind == "is" and type(expected) is tuple else to.value(expected)
-    if kind == "is" and type(found) not in (bool, type(None)) and not (type(found) is list and found[0] in _SINGLE):
+        # A tuple compared by identity is the defaults of a function.
+        results = ["object", to.number(expected)] if kind == "is" and type(expected) is tuple else to.value(expected)
+    if (
+        kind == "is"
+        and type(results) not in (bool, type(None))
+        and not (type(results) is list and results[0] in _SINGLE)
+    ):
         raise Unkept(f"the object that {guard.source} is")
-    return [to.source(guard.source), kind, found]
+    return [to.source(guard.source), kind, results]
 
 
 _MOST_ITEMS = 4096
-_SINGLE = ("object", "constant")  # what is compared by identity
+_SINGLE = ("object", "constant")  # kinds compared by identity
 
 
 def read_guard(of: Reader, x: Sequence[Any]) -> Guard:
-    """The guard."""
-    source, kind, found = x
+    """Restore a guard."""
+    source, kind, result = x
     expected: Any
     if kind == "same":
-        expected = of.source(found)
+        expected = of.source(result)
     elif kind == "aval":
-        expected = np.dtype(found[0]), tuple(found[1])
+        expected = np.dtype(result[0]), tuple(result[1])
     elif kind == "items":
-        expected = [of.held[found[0]], *map(of.value, found[1:])]
+        expected = [of.held[result[0]], *map(of.value, result[1:])]
     else:
-        expected = of.value(found)
+        expected = of.value(result)
     return Guard(of.source(source), kind, expected)
 
 
 def spell_capture(to: Writer, x: Capture) -> list[Any]:
-    """An array or number from outside; with its elements if no variable leads to it."""
+    """Serialize a captured array or number; with its elements if no variable leads to it."""
     aval = x.node.aval
     number = None if x.number is None else to.number(x.number)
     source = to.value(np.asarray(x.array)) if x.source is None else to.source(x.source)
@@ -91,10 +95,10 @@ def spell_capture(to: Writer, x: Capture) -> list[Any]:
 
 
 def read_capture(of: Reader, x: Sequence[Any]) -> Capture:
-    """The capture."""
-    dtype, shape, number, is_held, found = x
+    """Restore a capture."""
+    dtype, shape, number, is_held, result = x
     node = Value(None, (), (), Aval(tuple(shape), np.dtype(dtype)))
-    array, source = (of.value(found), None) if is_held else (None, of.source(found))
+    array, source = (of.value(result), None) if is_held else (None, of.source(result))
     return Capture(array, None, node, source, None if number is None else of.held[number])
 
 
@@ -104,26 +108,26 @@ _CALLED: tuple[Any, ...] = (set, frozenset, types.MethodType, partial)
 
 
 class Templates:
-    """Templates of one trace, some of whose pieces are in several places."""
+    """The templates of one trace, some of whose pieces occur repeatedly."""
 
     def __init__(self, by: Writer | Reader):
         self._by: Any = by
         self._once: dict[Any, Any] = {}
 
     def spell(self, x: Piece) -> list[Any]:
-        """A template."""
+        """Serialize a template."""
         by, cls = self._by, type(x)
         spell = _SPELL.get(cls)
         if spell is not None:
-            found: list[Any] = spell(x, by, self.spell)
-            return found
+            results: list[Any] = spell(x, by, self.spell)
+            return results
         if isinstance(x, Once):
             number = self._once.setdefault(x, len(self._once))
             return ["Once", number, x.again, self.spell(x.piece)]
         raise Unkept(f"a result with a {cls.__name__}")
 
     def read(self, x: Sequence[Any]) -> Piece:
-        """The template."""
+        """Restore a template."""
         kind, *rest = x
         if kind != "Once":
             return _READ[kind](self._by, self.read, *rest)
@@ -131,8 +135,8 @@ class Templates:
         if number not in self._once:
             self._once[number] = Once(self.read(piece))
             self._once[number].again = again
-        found: Piece = self._once[number]
-        return found
+        result: Piece = self._once[number]
+        return result
 
 
 def _spell_view(x: View, by: Writer, spell: Any) -> list[Any]:
@@ -150,7 +154,7 @@ def _spell_same(x: Same, by: Writer, spell: Any) -> list[Any]:
 
 
 def _spell_half(x: Half, by: Writer) -> list[Any]:
-    """The second program of `vjp` or `linearize`."""
+    """Serialize the second program of `vjp` or `linearize`."""
     require_plain(x.graph)
     outputs = x.outputs and [by.value(x.outputs[0]), [[aval.dtype.str, list(aval.shape)] for aval in x.outputs[1]]]
     return ["Half", x.text, x.__name__, by.value(x.structure), outputs, x.label]
@@ -208,13 +212,13 @@ _READ: dict[str, Callable[..., Piece]] = {
 
 # -- effects -----------------------------------------------------------------------------------------------------------
 def spell_effect(to: Writer, templates: Templates, x: Effect) -> list[Any]:
-    """What each call does to an object."""
+    """Serialize the effect of a call on an object."""
     if x.kind == "tensor":
         raise Unkept("an effect on a Tensor")
     return [x.kind, to.source(x.holder), to.value(x.key), templates.spell(x.piece)]
 
 
 def read_effect(of: Reader, templates: Templates, x: Sequence[Any]) -> Effect:
-    """The effect."""
+    """Restore an effect."""
     kind, holder, key, piece = x
     return Effect(kind, of.source(holder), of.value(key), templates.read(piece))

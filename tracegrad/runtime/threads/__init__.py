@@ -1,1 +1,1 @@
-"""The thread pool, and on which cores its threads run."""
+"""Run chunks on the thread pool, and place its threads on CPUs."""

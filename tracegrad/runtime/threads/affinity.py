@@ -1,10 +1,10 @@
-"""Workers of the thread pool stay off the CPU of the thread that calls them, as LLVM IR beside `threads`.
+"""Set the CPU affinity of the pool's workers: never the CPU of the calling thread, as LLVM IR for `pool`.
 
-A thread that wakes another is about to run itself. Where the system puts both on one CPU, as schedulers do that pack
-threads in virtual machines, the worker waits for the end of the caller's turn: a region of milliseconds is over before
-a second thread has seen it. So each worker notes where it wakes up, and who opens a region takes its own CPU from the
-set of those workers that last woke there. They may run on all others, and a user's set for the caller is respected.
-Where there are fewer CPUs than threads, the system is left to share them out.
+A thread that wakes another continues to run itself. Schedulers that pack threads may place both on one CPU, and the
+worker then waits until the caller's time slice ends, longer than a short region takes. Each worker therefore notes the
+CPU on which it wakes. A caller that opens a region removes its own CPU from the affinity set of the workers that last
+woke there. They may run on all other CPUs, and a user's affinity set for the caller is respected. If there are fewer
+CPUs than threads, the affinity is left to the system.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ done:
 
 
 def placement_source(system: str = sys.platform) -> str:
-    """The LLVM IR of `note_cpu` and `keep_apart`, which do nothing where the system has no sets of CPUs.
+    """The LLVM IR of `note_cpu` and `keep_apart`, which do nothing on systems without CPU affinity sets.
 
     >>> "sched_getcpu" in placement_source("linux"), "sched_getcpu" in placement_source("darwin")
     (True, False)

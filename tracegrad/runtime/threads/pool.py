@@ -1,26 +1,25 @@
-"""A small native thread pool for generated code, and the number of threads tracegrad uses.
+"""Run chunks of generated code on a small native thread pool, and configure its number of threads.
 
 `parallel_for_address()` is the address of a C function
 
     void parallel_for(void (*task)(void *context, int64_t chunk), void *context, int64_t chunks);
 
-that calls `task(context, i)` exactly once for every `i` in `range(chunks)` and returns when all calls have
-returned. Chunks are handed out by an atomic counter to the calling thread and at most `num_threads() - 1`
-workers. How the work is cut into chunks is the caller's business; cut by the problem alone, results do not
-depend on the number of threads.
+that calls `task(context, i)` exactly once for every `i` in `range(chunks)` and returns when all calls have returned. An
+atomic counter hands out chunks to the calling thread and at most `num_threads() - 1` workers. The caller partitions the
+work. A partition by the problem alone makes results independent of the number of threads.
 
 Guarantees
-- What the caller wrote before is seen by every task; what the tasks wrote is seen by the caller afterwards.
-- Tasks run with the caller's floating-point control register, so bits do not depend on who runs a chunk.
-- Any thread may call it, at any time. While a region runs, every other call (of another thread, or within a
-  task) runs its chunks by itself, in order: nesting cannot deadlock, and callers do not multiply threads.
+- Writes of the caller before the call are visible to every task; writes of the tasks are visible to the caller after.
+- Tasks run with the caller's floating-point control register, so bits do not depend on the thread that runs a chunk.
+- Any thread may call it, at any time. While a region runs, every other call (of another thread, or within a task) runs
+  its chunks serially: nesting cannot deadlock, and callers do not multiply threads.
 - Nothing here takes the GIL. A task that takes it may only run in regions entered without it.
-- Workers start in the first region that can use them, spin for a moment after a region, then sleep, and wake on
-  another CPU than the caller's (`placement`). They never keep a process alive, and a forked child (`os.fork`,
+- Workers start in the first region that can use them, spin for a moment after a region, then sleep, and wake on another
+  CPU than the caller's (`affinity`). They never keep a process alive, and a forked child (`os.fork`,
   `multiprocessing`) starts workers of its own.
 
-The pool is LLVM IR, compiled in a few milliseconds when its address is first asked for. Without POSIX threads
-(Windows) `parallel_for` is a plain loop.
+The pool is LLVM IR, compiled when its address is first requested. Without POSIX threads (Windows) `parallel_for` is a
+plain loop.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ from collections.abc import Callable
 from string import Template
 from typing import NamedTuple, SupportsIndex
 
-from tracegrad.runtime.compile import jit as native
+from tracegrad.runtime.compile import jit
 from tracegrad.runtime.threads.affinity import placement_source
 from tracegrad.settings import MOST_THREADS, settings
 
 __all__ = ["clock_source", "limit_address", "num_threads", "parallel_for_address", "set_num_threads"]
 
-# Bridges the serial gaps between the regions of one call (kernels below some 50 us run alone), and is no load on an
-# idle machine. With a fifth of it, a network's training step took 1.4 ms instead of 0.8: waking takes its time.
+# Nanoseconds that a worker spins after a region: longer than the serial gaps between the regions of one call, because
+# waking a thread is slow, and short enough to be no load on an idle machine.
 _SPIN_NANOSECONDS = 150_000
 
 _RUN = """
@@ -73,7 +72,7 @@ define void @set_limit(i64 %threads) { ret void }
 define void @reset() { ret void }
 """
 
-# Nanoseconds of a clock that only goes forward.
+# Nanoseconds of a monotonic clock.
 _CLOCK = """
 declare i32 @clock_gettime(i32, ptr)
 
@@ -349,7 +348,7 @@ define void @reset() {
 }
 """)
 
-# What the processor calls its spin-wait hint and its floating-point control register.
+# The CPU's names of its spin-wait hint and its floating-point control register.
 _X86 = {
     "declare_cpu": "declare void @llvm.x86.sse2.pause()"
     " declare void @llvm.x86.sse.stmxcsr(ptr) declare void @llvm.x86.sse.ldmxcsr(ptr)",
@@ -378,7 +377,7 @@ _RESET = ctypes.CFUNCTYPE(None)
 
 
 class _Pool(NamedTuple):
-    """The compiled pool, as Python calls it."""
+    """The compiled pool: its addresses and Python wrappers."""
 
     address: int
     limit_address: int
@@ -391,10 +390,10 @@ _pool: _Pool | None = None
 
 
 def num_threads() -> int:
-    """The number of threads a parallel region uses, the calling thread included: `settings.num_threads`.
+    """The number of threads of a parallel region, including the calling thread: `settings.num_threads`.
 
-    That is what was set last, or what the environment variable TRACEGRAD_NUM_THREADS says; without either, the
-    number of CPUs this process may run on. Raises ValueError if the variable is not a whole number from 1 to 1024.
+    It is the number set last, or the environment variable TRACEGRAD_NUM_THREADS; without either, the number of CPUs
+    this process may run on. Raises ValueError if the variable is not a whole number from 1 to 1024.
 
     >>> num_threads() >= 1
     True
@@ -403,7 +402,7 @@ def num_threads() -> int:
 
 
 def set_num_threads(n: SupportsIndex) -> None:
-    """Set the number of threads that later parallel regions use; a region that runs is not changed.
+    """Set the number of threads of later parallel regions; running regions are not changed.
 
     Raises TypeError if `n` is not an integer, ValueError if it is not from 1 to 1024.
 
@@ -441,7 +440,7 @@ def parallel_for_address() -> int:
 
 
 def limit_address() -> int:
-    """The address of `i64 get_limit(void)`, the number of threads that a parallel region may use; as above."""
+    """The address of `i64 get_limit(void)`, the number of threads of a parallel region; valid until exit."""
     return _made().limit_address
 
 
@@ -451,7 +450,7 @@ def _made() -> _Pool:
         with _lock:
             if _pool is None:
                 limit = num_threads()
-                code = native.load_ir(_source, "parallel_for", "cold")
+                code = jit.load_ir(_source, "parallel_for", "cold")
                 run, get, put, reset = map(code.address, ("parallel_for", "get_limit", "set_limit", "reset"))
                 pool = _Pool(run, get, _SET_LIMIT(put), _RESET(reset))
                 pool.reset()
@@ -477,7 +476,7 @@ def _source(system: str = sys.platform, machine: str = platform.machine()) -> st
 
 
 def clock_source(system: str = sys.platform) -> str:
-    """The LLVM IR of `i64 @now()`, nanoseconds of a clock that only goes forward; "" where there is no such function.
+    """The LLVM IR of `i64 @now()`, nanoseconds of a monotonic clock; "" if the system has no such function.
 
     >>> "@now" in clock_source("linux"), clock_source("win32")
     (True, '')
@@ -492,5 +491,5 @@ def _after_fork_in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # Under the lock, so that no child inherits a pool half made.
+    # Under the lock, so that no child inherits an incomplete pool.
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_after_fork_in_child)

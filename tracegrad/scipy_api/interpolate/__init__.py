@@ -1,1 +1,1 @@
-"""`scipy.interpolate`."""
+"""Shadows of `scipy.interpolate`."""

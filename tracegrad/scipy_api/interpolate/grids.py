@@ -1,4 +1,4 @@
-"""`scipy.interpolate`: values on grids of several axes, at traced points and of traced values."""
+"""Interpolation on grids of several axes, of `scipy.interpolate`, at traced points and of traced values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["METHODS", "Grid"]
 
 
 class Grid:
-    """Stands for a `RegularGridInterpolator`."""
+    """Replacement of a `RegularGridInterpolator`."""
 
     def __init__(self, grid: Any, values: Any, bounds_error: bool, fill_value: Any, method: str = "linear"):
         self.grid, self.values, self._strict, self._fill, self.method = grid, values, bounds_error, fill_value, method
@@ -75,7 +75,7 @@ def _by_corners(places: Any, grid: Any, values: Any, method: str) -> Any:
 
 
 def _by_splines(places: Any, grid: Any, values: Any, degree: int) -> Any:
-    """By splines along each axis: what a value counts at a point is a product of what it counts along the axes."""
+    """Interpolate by tensor-product splines: the weight of a value is the product of its weights along the axes."""
     total: Any = None
     for x, knots in zip(places, grid):
         count = make_interp_spline(knots, np.eye(knots.shape[0]), degree)(x)
@@ -89,8 +89,10 @@ def _by_splines(places: Any, grid: Any, values: Any, degree: int) -> Any:
 @shadow("scipy.interpolate.RegularGridInterpolator")
 def regular_grid(points: Any, values: Any, method: str = "linear", bounds_error: bool = True,
                  fill_value: Any = np.nan, **others: Any) -> Any:  # fmt: skip
-    """`scipy.interpolate.RegularGridInterpolator` through traced values. Splines are those through them to the last
-    digits; SciPy's own solver stops before, at some 1e-5 of them."""
+    """`scipy.interpolate.RegularGridInterpolator` through traced values.
+
+    Splines interpolate the values to machine precision; SciPy's own solver stops at about 1e-5 of them.
+    """
     if method not in METHODS:
         raise refuse(f"scipy.interpolate.RegularGridInterpolator with method={method!r} through traced values")
     return Grid(points, values, bounds_error, fill_value, method)

@@ -1,5 +1,7 @@
-"""Slopes of curves at their knots, which make them monotone (`PchipInterpolator`) or keep an outlier to itself
-(`Akima1DInterpolator`), and the cubics that have them."""
+"""Knot derivatives of cubic Hermite interpolants: `PchipInterpolator` (monotone) and `Akima1DInterpolator`.
+
+Akima's derivatives limit the effect of an outlier to its neighbourhood.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +13,23 @@ __all__ = ["akima", "hermite", "pchip"]
 
 
 def _gaps(x: Any, y: Any) -> Any:
-    """The distances between knots, as a column for values `y`."""
+    """Return the distances between knots, as a column for values `y`."""
     return (x[1:] - x[:-1]).reshape(-1, *(1,) * (len(y.shape) - 1))
 
 
-def hermite(x: Any, y: Any, slopes: Any) -> Any:
-    """The coefficients of the cubics with these values and slopes at both ends, the highest power first."""
+def hermite(x: Any, y: Any, derivatives: Any) -> Any:
+    """Return the coefficients of cubics with these values and derivatives at both ends, highest power first."""
     h = _gaps(x, y)
     mean = (y[1:] - y[:-1]) / h
-    bend = (slopes[:-1] + slopes[1:] - 2.0 * mean) / h
-    return np.stack([bend / h, (mean - slopes[:-1]) / h - bend, slopes[:-1], y[:-1]])
+    bend = (derivatives[:-1] + derivatives[1:] - 2.0 * mean) / h
+    return np.stack([bend / h, (mean - derivatives[:-1]) / h - bend, derivatives[:-1], y[:-1]])
 
 
 def pchip(x: Any, y: Any) -> Any:
-    """The slopes of F. N. Fritsch and J. Butland, "A method for constructing local monotone piecewise cubic
-    interpolants" (1984): the weighted harmonic mean of those on both sides, 0 where these differ in sign."""
+    """Compute derivatives by F. N. Fritsch and J. Butland: weighted harmonic means, 0 at sign changes.
+
+    "A method for constructing local monotone piecewise cubic interpolants" (1984).
+    """
     h = _gaps(x, y)
     m = (y[1:] - y[:-1]) / h
     if y.shape[0] == 2:
@@ -40,15 +44,20 @@ def pchip(x: Any, y: Any) -> Any:
 
 
 def _end(h: Any, g: Any, m: Any, n: Any) -> Any:
-    """The slope at an end, of the parabola through three points, kept to the shape: `m` is that of the last piece."""
-    found = ((2.0 * h + g) * m - h * n) / (h + g)
-    steep = (np.sign(m) != np.sign(n)) & (np.abs(found) > 3.0 * np.abs(m))
-    return np.where(np.sign(found) != np.sign(m), 0.0, np.where(steep, 3.0 * m, found))
+    """Compute the end derivative of the parabola through three points, limited to preserve the shape.
+
+    `m` is the difference quotient of the last piece.
+    """
+    result = ((2.0 * h + g) * m - h * n) / (h + g)
+    steep = (np.sign(m) != np.sign(n)) & (np.abs(result) > 3.0 * np.abs(m))
+    return np.where(np.sign(result) != np.sign(m), 0.0, np.where(steep, 3.0 * m, result))
 
 
 def akima(x: Any, y: Any, modified: bool) -> Any:
-    """The slopes of H. Akima, "A new method of interpolation and smooth curve fitting based on local procedures"
-    (1970), or those that MATLAB calls modified."""
+    """Compute derivatives by H. Akima, or by MATLAB's modification ("makima").
+
+    "A new method of interpolation and smooth curve fitting based on local procedures" (1970).
+    """
     m = (y[1:] - y[:-1]) / _gaps(x, y)
     if y.shape[0] == 2:
         return np.concatenate([m, m])

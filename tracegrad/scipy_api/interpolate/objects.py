@@ -1,4 +1,4 @@
-"""`scipy.interpolate`: what stands for splines, tables and grids that were made outside of the trace."""
+"""Replacements of interpolator objects of `scipy.interpolate` that were made outside the trace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__: list[str] = []
 
 
 def _fill(given: Any) -> Any:
-    """What is outside, which SciPy keeps as an array of no axes."""
+    """Return the fill value outside, which SciPy stores as an array without axes."""
     return given.item() if isinstance(given, np.ndarray) and not given.shape else given
 
 
@@ -40,7 +40,7 @@ def _of_interpolate(value: Any, read: Any) -> Any:
 
 
 def _b_spline(value: Any) -> Any:
-    """What FITPACK's spline is as one of SciPy's own."""
+    """Convert a FITPACK spline to a SciPy B-spline."""
     from scipy.interpolate import BSpline
 
     t, c, k = value._eval_args

@@ -1,8 +1,8 @@
-"""`scipy.interpolate`: piecewise polynomials at traced points, and splines through traced values at known points.
+"""Piecewise polynomials at traced points, and splines through traced values at constant points.
 
-What a spline makes of values is linear in them, but for those that look at their signs: SciPy makes the spline through
-each unit vector (`tracegrad.ops.signal.splines`), and the coefficients are a product with that. Traced code gets a
-`Piecewise` in the place of a spline.
+Most splines are linear in their values; the exceptions depend on the signs of the values. SciPy computes the spline
+through each unit vector (`tracegrad.ops.signal.splines`), and the coefficients are a product with that matrix. Traced
+code receives a `Piecewise` in the place of a spline.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Piecewise:
         return self.derivative(nu)._at(x, self.extrapolate if extrapolate is None else extrapolate)
 
     def derivative(self, nu: int = 1) -> Piecewise:
-        """The derivative of order `nu`, as a piecewise polynomial."""
+        """Return the derivative of order `nu`, as a piecewise polynomial."""
         if nu < 0:
             return self.antiderivative(-nu)
         c = self.c
@@ -50,15 +50,15 @@ class Piecewise:
         return Piecewise(c, self.x, self.extrapolate, self._name, self.axis)
 
     def antiderivative(self, nu: int = 1) -> Piecewise:
-        """The antiderivative of order `nu`, which is 0 where the first piece begins."""
+        """Return the antiderivative of order `nu`, which is 0 where the first piece begins."""
         if nu < 0:
             return self.derivative(-nu)
         if self._name in _OF_BASES:
             raise refuse(f"scipy.interpolate.{self._name}.antiderivative", "use integrate, or a PPoly")
-        found = self
+        result = self
         for _ in range(nu):
-            found = found._raised()
-        return found
+            result = result._raised()
+        return result
 
     def _raised(self) -> Piecewise:
         c, x = (to_float(v) for v in arrays(self.c, self.x))
@@ -73,7 +73,7 @@ class Piecewise:
         return Piecewise(np.concatenate([c, before[None]]), x, extrapolate, self._name, self.axis)
 
     def integrate(self, a: Any, b: Any, extrapolate: Any = None) -> Any:
-        """The integral from `a` to `b`."""
+        """Return the integral from `a` to `b`."""
         extrapolate = self.extrapolate if extrapolate is None else extrapolate
         if extrapolate == "periodic":
             raise refuse(f"scipy.interpolate.{self._name}.integrate of a periodic one")
@@ -103,29 +103,29 @@ class Piecewise:
 
 
 def _placed(found: Any, count: int, axis: int) -> Any:
-    """What was found at points of so many axes, with these axes where the axis of the values was."""
+    """Move the axes of the points in a result to the position of the axis of the values."""
     return np.moveaxis(found, list(range(count)), list(range(axis, axis + count))) if axis else found
 
 
 def _through_values(kind: str, x: Any, y: Any, axis: int, extrapolate: Any, degree: int, ends: str) -> Piecewise:
-    """What SciPy makes of each unit vector, times the values."""
+    """Multiply SciPy's splines through the unit vectors by the values."""
     knots, values = (to_float(v) for v in arrays(x, y))
     values = np.moveaxis(values, axis, 0)
     unit, places = spline_map(knots, kind=kind, degree=degree, ends=ends, size=values.shape[0])
     return Piecewise(np.tensordot(unit, values, axes=(2, 0)), places, extrapolate, kind, axis % len(values.shape))
 
 
-def _of_slopes(name: str, x: Any, values: Any, slopes: Any, axis: int, extrapolate: Any) -> Piecewise:
-    """The cubics through values that lie along `axis`, given how to get slopes at the knots."""
+def _of_derivatives(name: str, x: Any, values: Any, derivatives: Any, axis: int, extrapolate: Any) -> Piecewise:
+    """Make cubics through values along `axis`, with a function for the derivatives at the knots."""
     knots, values = (to_float(v) for v in arrays(x, values))
     y = np.moveaxis(values, axis, 0)
-    return Piecewise(hermite(knots, y, slopes(knots, y)), knots, extrapolate, name, axis % len(y.shape))
+    return Piecewise(hermite(knots, y, derivatives(knots, y)), knots, extrapolate, name, axis % len(y.shape))
 
 
 @shadow("scipy.interpolate.PchipInterpolator")
 def pchip_interpolator(x: Any, y: Any, axis: int = 0, extrapolate: Any = None) -> Any:
     """`scipy.interpolate.PchipInterpolator`, with derivatives in values and knots."""
-    return _of_slopes("PchipInterpolator", x, y, pchip, axis, True if extrapolate is None else extrapolate)
+    return _of_derivatives("PchipInterpolator", x, y, pchip, axis, True if extrapolate is None else extrapolate)
 
 
 @shadow("scipy.interpolate.Akima1DInterpolator")
@@ -133,16 +133,16 @@ def akima_interpolator(x: Any, y: Any, axis: int = 0, *, method: str = "akima", 
     """`scipy.interpolate.Akima1DInterpolator`, with derivatives in values and knots."""
     if method not in ("akima", "makima"):
         raise NotImplementedError(f"`method`={method} is unsupported.")
-    found = False if extrapolate is None else extrapolate
-    return _of_slopes("Akima1DInterpolator", x, y, lambda k, v: akima(k, v, method == "makima"), axis, found)
+    result = False if extrapolate is None else extrapolate
+    return _of_derivatives("Akima1DInterpolator", x, y, lambda k, v: akima(k, v, method == "makima"), axis, result)
 
 
 @shadow("scipy.interpolate.CubicHermiteSpline")
 def cubic_hermite(x: Any, y: Any, dydx: Any, axis: int = 0, extrapolate: Any = None) -> Any:
-    """`scipy.interpolate.CubicHermiteSpline`, with derivatives in values, slopes and knots."""
-    slopes = np.moveaxis(to_float(arrays(dydx)[0]), axis, 0)
-    given = True if extrapolate is None else extrapolate
-    return _of_slopes("CubicHermiteSpline", x, y, lambda *_: slopes, axis, given)
+    """`scipy.interpolate.CubicHermiteSpline`, with derivatives in values, knot derivatives and knots."""
+    derivatives = np.moveaxis(to_float(arrays(dydx)[0]), axis, 0)
+    args = True if extrapolate is None else extrapolate
+    return _of_derivatives("CubicHermiteSpline", x, y, lambda *_: derivatives, axis, args)
 
 
 @shadow("scipy.interpolate.pchip_interpolate")
@@ -163,7 +163,7 @@ def piecewise(c: Any, x: Any, extrapolate: Any = None, axis: int = 0) -> Any:
 
 @shadow("scipy.interpolate.CubicSpline")
 def cubic_spline(x: Any, y: Any, axis: int = 0, bc_type: Any = "not-a-knot", extrapolate: Any = None) -> Any:
-    """`scipy.interpolate.CubicSpline`, with derivatives in values, and in those given at the ends."""
+    """`scipy.interpolate.CubicSpline`, with derivatives in values, and in boundary values."""
     if extrapolate is None:
         extrapolate = "periodic" if isinstance(bc_type, str) and bc_type == "periodic" else True
     if isinstance(bc_type, str):
@@ -172,11 +172,11 @@ def cubic_spline(x: Any, y: Any, axis: int = 0, bc_type: Any = "not-a-knot", ext
     ends = "|".join(v if isinstance(v, str) else str(int(v[0])) for v in conditions)
     (values,) = arrays(y)
     values = np.moveaxis(to_float(values), axis, 0)
-    given = [to_float(arrays(0.0 if isinstance(v, str) else v[1], values)[0]) for v in conditions]
-    rows = [np.broadcast_to(v, values.shape[1:])[None] for v in given]
-    found = _through_values("CubicSpline", x, np.concatenate([values, *rows]), 0, extrapolate, 3, ends)
-    found.axis = axis % len(values.shape)
-    return found
+    args = [to_float(arrays(0.0 if isinstance(v, str) else v[1], values)[0]) for v in conditions]
+    rows = [np.broadcast_to(v, values.shape[1:])[None] for v in args]
+    result = _through_values("CubicSpline", x, np.concatenate([values, *rows]), 0, extrapolate, 3, ends)
+    result.axis = axis % len(values.shape)
+    return result
 
 
 @shadow("scipy.interpolate.BSpline")
@@ -195,7 +195,7 @@ def make_interp_spline(x: Any, y: Any, k: int = 3, t: Any = None, bc_type: Any =
 
 
 class Table:
-    """Stands for an `interp1d`: `inside(points)` is what it gives, but for fill values outside of the knots."""
+    """Replacement of an `interp1d`: `inside(points)` is its value, except for fill values outside the knots."""
 
     def __init__(self, x: Any, y: Any, kind: str, fill: Any, strict: bool, axis: int, spline: Any = None):
         self.x, self.y, self.kind, self._fill, self._strict = x, y, kind, fill, strict
@@ -207,18 +207,18 @@ class Table:
         shape, flat = points.shape, points.reshape(-1)
         column = (-1, *(1,) * (len(y.shape) - 1))
         if self._spline is not None:
-            found = self._spline(flat).reshape(flat.shape[0], *y.shape[1:])
+            result = self._spline(flat).reshape(flat.shape[0], *y.shape[1:])
         elif self.kind == "linear":
-            found = _on_lines(knots, y, flat, column)
+            result = _on_lines(knots, y, flat, column)
         else:
-            found = np.take(y, PLACES[self.kind](knots, flat), axis=0)
+            result = np.take(y, PLACES[self.kind](knots, flat), axis=0)
         if not isinstance(self._fill, str):
             below, above = self._fill if isinstance(self._fill, tuple) else (self._fill, self._fill)
             under, over = (v.reshape(column) for v in (flat < knots[0], flat > knots[-1]))
             if self._strict and bool(np.any(under | over)):
                 raise ValueError("A value in x_new is outside the interpolation range.")
-            found = np.where(under, below, np.where(over, above, found))
-        return _placed(found.reshape(*shape, *y.shape[1:]), len(shape), self._axis)
+            result = np.where(under, below, np.where(over, above, result))
+        return _placed(result.reshape(*shape, *y.shape[1:]), len(shape), self._axis)
 
 
 def _on_lines(knots: Any, y: Any, flat: Any, column: Any) -> Any:

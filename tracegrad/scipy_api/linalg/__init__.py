@@ -1,1 +1,1 @@
-"""`scipy.linalg`."""
+"""Shadows of `scipy.linalg`."""

@@ -1,6 +1,6 @@
-"""`scipy.linalg`: eigenvalues of symmetric matrices that are given by their diagonals.
+"""Banded and tridiagonal symmetric eigenproblems of `scipy.linalg`.
 
-The whole matrix is made, and its eigenvalues are those of `scipy.linalg.eigh`; the signs of vectors are arbitrary.
+The full matrix is formed, and solved by `scipy.linalg.eigh`; the signs of eigenvectors are arbitrary.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 
 from tracegrad.numpy_api.operands import arrays, promoted, to_float
-from tracegrad.ops.linalg import factorizations
-from tracegrad.ops.linalg import solve as linalg
+from tracegrad.ops.linalg import factorizations, solve
 from tracegrad.scipy_api.linalg.functions import entry
 
 __all__: list[str] = []
 
 
 def _whole(bands: Any, lower: bool) -> Any:
-    """The matrices of which these are the diagonals. Both triangles are made, for they are one in derivatives."""
+    """Form the matrices with these diagonals; both triangles, because derivatives treat them as one."""
     *_, count, n = bands.shape
     i, j = np.indices((n, n))
     away = np.abs(i - j)
@@ -30,8 +29,8 @@ def _whole(bands: Any, lower: bool) -> Any:
 
 
 def _eigen(x: Any, eigvals_only: bool, select: Any, select_range: Any) -> Any:
-    """All eigenvalues with their vectors, or those that are selected."""
-    x = linalg.symmetric(x, lower=True)
+    """Compute all eigenvalues with their eigenvectors, or the selected ones."""
+    x = solve.symmetric(x, lower=True)
     w, v = (factorizations.eigvalsh(x), None) if eigvals_only else factorizations.eigh(x, lower=True)
     if select in (0, "a", "all"):
         return w if v is None else (w, v)

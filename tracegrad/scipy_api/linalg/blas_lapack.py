@@ -1,5 +1,4 @@
-"""`scipy.linalg.blas` and `scipy.linalg.lapack`: routines of Fortran. Those that only multiply are there; what does the
-same as others is said."""
+"""Routines of `scipy.linalg.blas` and `.lapack`: products are supported, errors name alternatives to the others."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ _BLAS = {
 
 
 def of_fortran(value: Any) -> Any:
-    """What stands for a routine in traced code."""
+    """Return the replacement of a BLAS or LAPACK routine in traced code."""
     name = value.__name__.split()[-1]  # "function dgemm"
     letter, kind = name[:1], name[1:]
 
@@ -39,8 +38,8 @@ def of_fortran(value: Any) -> Any:
         ours = _ROUTINES.get(kind)
         if ours is None or letter not in _DTYPES:
             raise refuse(f"the routine {name} of scipy.linalg", _instead(kind))
-        given = [None if x is None else to_dtype(arrays(x)[0], np.dtype(_DTYPES[letter])) for x in args]
-        return ours(*given, **kwargs)
+        inputs = [None if x is None else to_dtype(arrays(x)[0], np.dtype(_DTYPES[letter])) for x in args]
+        return ours(*inputs, **kwargs)
 
     return call
 
@@ -57,13 +56,13 @@ def _turned(x: Any, trans: int) -> Any:
 
 def _gemm(alpha: Any, a: Any, b: Any, beta: Any = 0.0, c: Any = None, trans_a: int = 0, trans_b: int = 0,
           overwrite_c: int = 0) -> Any:  # fmt: skip
-    found = alpha * (_turned(a, int(trans_a)) @ _turned(b, int(trans_b)))
-    return found if c is None else found + beta * c
+    result = alpha * (_turned(a, int(trans_a)) @ _turned(b, int(trans_b)))
+    return result if c is None else result + beta * c
 
 
 def _gemv(alpha: Any, a: Any, x: Any, beta: Any = 0.0, y: Any = None, *, trans: int = 0, overwrite_y: int = 0) -> Any:
-    found = alpha * (_turned(a, int(trans)) @ x)
-    return found if y is None else found + beta * y
+    result = alpha * (_turned(a, int(trans)) @ x)
+    return result if y is None else result + beta * y
 
 
 def _dot(x: Any, y: Any) -> Any:

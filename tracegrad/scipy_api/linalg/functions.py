@@ -1,8 +1,7 @@
-"""`scipy.linalg`: as SciPy has it where that differs from NumPy's functions, which do the rest.
+"""Functions of `scipy.linalg`: SciPy's signatures over NumPy's functions.
 
-Systems of symmetric matrices, of which one triangle is read, have symmetric derivatives. Arguments that say how memory
-is used or whether elements are looked at (`overwrite_a`, `check_finite`, ...) change nothing. Where SciPy allows stacks
-of matrices, so do these.
+Solvers of symmetric matrices read one triangle, and have symmetric derivatives. Arguments about memory use or checks
+(`overwrite_a`, `check_finite`, ...) have no effect. Stacks of matrices are allowed where SciPy allows them.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _HARMLESS = frozenset({
 
 
 def entry(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register the decorated function under its name in `scipy.linalg`, with the arguments that change nothing."""
+    """Register the decorated function under its name in `scipy.linalg`, with the arguments without effect."""
 
     def declare(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -92,7 +91,7 @@ def _triangular(a: Any, b: Any, *, lower: bool, transposed: bool, unit: bool = F
 
 
 def _flipped(a: Any, b: Any, *, lower: bool, unit: bool = False) -> Any:
-    """What solves systems with the conjugate transposes of triangular matrices."""
+    """Return the solver of systems with the conjugate transposes of triangular matrices."""
     return _triangular(_conj(a), b, lower=lower, transposed=True, unit=unit)
 
 
@@ -101,7 +100,7 @@ def _conj(x: Any) -> Any:
 
 
 def _of_factor(x: Any, y: Any, lower: bool) -> Any:
-    """What solves systems of which `x` is the Cholesky factor."""
+    """Return the solver of systems with the Cholesky factor `x`."""
     if lower:
         return _flipped(x, _triangular(x, y, lower=True, transposed=False), lower=True)
     return _triangular(x, _flipped(x, y, lower=False), lower=False, transposed=False)
@@ -126,13 +125,13 @@ def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finit
 def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Any, bool]:
     x = square_matrices("cho_factor", a)
     n = x.shape[-1]
-    found = numpy_linalg.factor(x, upper=not lower)
+    result = numpy_linalg.factor(x, upper=not lower)
     import scipy
 
     # Before SciPy 1.18 the other triangle was left as it was; now it is zero.
     if np.lib.NumpyVersion(scipy.__version__) >= "1.18.0":
-        return found, lower
-    return (where(band(n, n, 0), found, x) if lower else where(band(n, n, -1), x, found)), lower
+        return result, lower
+    return (where(band(n, n, 0), result, x) if lower else where(band(n, n, -1), x, result)), lower
 
 
 @entry("cho_solve")
@@ -149,7 +148,7 @@ _POSITIVE = ("pos", "positive definite")
 
 
 def _mirrored(x: Any, *, lower: bool) -> Any:
-    """The symmetric matrices, not the Hermitian ones, of which triangles are given."""
+    """Form the symmetric matrices, not the Hermitian ones, with these triangles."""
     n = x.shape[-1]
     below, above = band(n, n, 0), logical_not(band(n, n, -1))
     return where(below if lower else above, x, matrix_transpose(x))
@@ -196,14 +195,14 @@ def solveh_banded(ab: Any, b: Any, overwrite_ab: bool = False, overwrite_b: bool
     (x,) = arrays(ab)
     x = to_float(x)
     beside = x.shape[-2] - 1
-    given = [linalg.rows(x, k, k + 1) for k in range(beside + 1)]
+    args = [linalg.rows(x, k, k + 1) for k in range(beside + 1)]
     # Row k of the other triangle is the same diagonal, moved along.
     if lower:
-        others = [matrix_functions.moved(_conj(given[k]), -k) for k in range(beside, 0, -1)]
-        whole = [*others, *given]
+        others = [matrix_functions.moved(_conj(args[k]), -k) for k in range(beside, 0, -1)]
+        whole = [*others, *args]
     else:
-        others = [matrix_functions.moved(_conj(given[beside - k]), k) for k in range(1, beside + 1)]
-        whole = [*given, *others]
+        others = [matrix_functions.moved(_conj(args[beside - k]), k) for k in range(1, beside + 1)]
+        whole = [*args, *others]
     return solve_banded((beside, beside), concatenate(*whole, axis=len(x.shape) - 2), b)
 
 
@@ -256,7 +255,7 @@ def lu(a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite:
 
 
 def _of_any_shape(x: Any) -> tuple[Any, Any, Any]:
-    """The exchanges of rows, L and U of matrices that may be tall or wide."""
+    """Return the row exchanges, L and U of matrices that may be tall or wide."""
     m, n = x.shape[-2:]
     if m <= n:
         packed, pivots = matrix_functions.lu_packed(x[..., :m])
@@ -301,8 +300,8 @@ def _orthogonal(x: Any, mode: str) -> tuple[Any, Any]:
 @entry("svd")
 def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, overwrite_a: bool = False,
         check_finite: bool = True) -> Any:  # fmt: skip
-    found = numpy_linalg.svd(a, full_matrices=full_matrices, compute_uv=compute_uv)
-    return tuple(found) if compute_uv else found
+    result = numpy_linalg.svd(a, full_matrices=full_matrices, compute_uv=compute_uv)
+    return tuple(result) if compute_uv else result
 
 
 @entry("svdvals")
@@ -314,15 +313,18 @@ def svdvals(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any
 def eigh(a: Any, b: Any = None, *, lower: bool = True, eigvals_only: bool = False, type: int = 1,
          subset_by_index: Any = None, subset_by_value: Any = None) -> Any:  # fmt: skip
     _refused("eigh", subset_by_value=subset_by_value)
-    found = _eigh(square_matrices("eigh", a), b, bool(lower), eigvals_only, type)
+    result = _eigh(square_matrices("eigh", a), b, bool(lower), eigvals_only, type)
     if subset_by_index is None:
-        return found
+        return result
     first, last = (int(k) for k in subset_by_index)
-    return found[..., first : last + 1] if eigvals_only else tuple([v[..., first : last + 1] for v in found])
+    return result[..., first : last + 1] if eigvals_only else tuple([v[..., first : last + 1] for v in result])
 
 
 def _eigh(x: Any, b: Any, lower: bool, eigvals_only: bool, kind: int) -> Any:
-    """Of matrices (`b` None), or of A v = w B v (`kind` 1), A B v = w v (2), B A v = w v (3)."""
+    """Solve symmetric eigenproblems of matrices, or generalized ones.
+
+    Generalized problems, with `b`, are A v = w B v (`kind` 1), A B v = w v (2), B A v = w v (3).
+    """
     if b is None:
         x = numpy_linalg.of_triangle(x, lower=lower)
         return factorizations.eigvalsh(x) if eigvals_only else factorizations.eigh(x, lower=True)
@@ -395,8 +397,8 @@ def pinv(a: Any, *, atol: Any = None, rtol: Any = None, return_rank: bool = Fals
     x = matrices("pinv", a)
     atol = 0.0 if atol is None else float(atol)
     rtol = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps) if rtol is None else float(rtol)
-    found = numpy_linalg.pseudoinverse(x, atol, rtol)
-    return (found, numpy_linalg.rank_of(x, atol, rtol)) if return_rank else found
+    result = numpy_linalg.pseudoinverse(x, atol, rtol)
+    return (result, numpy_linalg.rank_of(x, atol, rtol)) if return_rank else result
 
 
 @entry("pinvh")
@@ -446,10 +448,10 @@ def block_diag(*arrs: Any) -> Any:
 
 
 def _vectors(name: str, *xs: Any) -> list[Any]:
-    found = promoted(arrays(*xs))
-    if any(len(x.shape) > 1 for x in found):
+    result = promoted(arrays(*xs))
+    if any(len(x.shape) > 1 for x in result):
         raise refuse(f"scipy.linalg.{name} of arrays with several axes", "call it for each vector")
-    return [x if x.shape else reshape(x, shape=(1,)) for x in found]
+    return [x if x.shape else reshape(x, shape=(1,)) for x in result]
 
 
 @entry("toeplitz")

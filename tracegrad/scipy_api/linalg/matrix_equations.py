@@ -1,8 +1,8 @@
-"""`scipy.linalg`: equations between matrices, and functions of matrices that are made of the exponential.
+"""Matrix equations (Sylvester, Lyapunov, Riccati), and matrix functions made of the exponential.
 
-Riccati's equation is solved by SciPy. Its solution is then a fixed point of D. Kleinman's iteration ("On an iterative
-technique for Riccati equation computations", IEEE Trans. Automat. Control 13, 1968), which is Newton's: two steps of
-it have the derivatives of the solution, up to the third.
+SciPy solves the Riccati equation. The solution is a fixed point of D. Kleinman's iteration ("On an iterative technique
+for Riccati equation computations", IEEE Trans. Automat. Control 13, 1968), which is Newton's method: two steps of it
+have the derivatives of the solution, up to the third.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import numpy as np
 from tracegrad.numpy_api.linalg import square_matrices
 from tracegrad.numpy_api.operands import arrays, promoted, to_float
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops.linalg import matrix_functions
-from tracegrad.ops.linalg import solve as linalg
+from tracegrad.ops.linalg import matrix_functions, solve
 from tracegrad.ops.linalg.riccati import riccati
 from tracegrad.ops.shape.linear import stop_gradient
 from tracegrad.scipy_api.linalg.functions import entry
@@ -62,14 +61,14 @@ def _solved(name: str, given: tuple[Any, ...], e: Any, s: Any, discrete: bool) -
     a, b, q, r, s = promoted([a, b, q, r, s])
     if a.dtype.kind == "c":
         raise refuse(f"scipy.linalg.{name} of complex matrices")
-    x = found = riccati(*map(stop_gradient, (a, b, q, r, s)), discrete=discrete)
+    x = result = riccati(*map(stop_gradient, (a, b, q, r, s)), discrete=discrete)
     for _ in range(2):
         inner = (r + b.T @ x @ b, b.T @ x @ a + s.T) if discrete else (r, b.T @ x + s.T)
         gain = np.linalg.solve(*inner)
         closed = (a - b @ gain).T
         cost = q + gain.T @ r @ gain - s @ gain - gain.T @ s.T
         x = solve_discrete_lyapunov(closed, cost) if discrete else solve_continuous_lyapunov(closed, -cost)
-    return found + (x - stop_gradient(x))  # the value is SciPy's, where the steps are singular, too
+    return result + (x - stop_gradient(x))  # the value is SciPy's, where the steps are singular, too
 
 
 @entry("solve_continuous_are")
@@ -84,12 +83,12 @@ def solve_discrete_are(a: Any, b: Any, q: Any, r: Any, e: Any = None, s: Any = N
 
 # -- functions of matrices ------------------------------------------------------------------------------------------
 def _turned(name: str, A: Any) -> tuple[Any, Any]:
-    """The cosine and the sine, which are blocks of one exponential."""
+    """Compute the cosine and the sine, which are blocks of one exponential."""
     x = square_matrices(name, A)
     n, none = x.shape[-1], 0.0 * x
     rows = [np.concatenate([none, -x], axis=-1), np.concatenate([x, none], axis=-1)]
-    found = linalg.matrix_exp(np.concatenate(rows, axis=-2))
-    return found[..., :n, :n], found[..., n:, :n]
+    result = solve.matrix_exp(np.concatenate(rows, axis=-2))
+    return result[..., :n, :n], result[..., n:, :n]
 
 
 @entry("cosm")
@@ -109,7 +108,7 @@ def tanm(A: Any) -> Any:
 
 def _grown(name: str, A: Any) -> tuple[Any, Any]:
     x = square_matrices(name, A)
-    up, down = linalg.matrix_exp(x), linalg.matrix_exp(-x)
+    up, down = solve.matrix_exp(x), solve.matrix_exp(-x)
     return 0.5 * (up + down), 0.5 * (up - down)
 
 

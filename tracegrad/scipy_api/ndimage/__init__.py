@@ -1,1 +1,1 @@
-"""`scipy.ndimage`."""
+"""Shadows of `scipy.ndimage`."""

@@ -1,4 +1,4 @@
-"""`scipy.ndimage`: filters that are linear in the image. Along an axis each is a matrix, which SciPy itself makes."""
+"""Linear image filters of `scipy.ndimage`: along each axis a matrix, which SciPy itself computes."""
 
 from __future__ import annotations
 
@@ -22,31 +22,33 @@ _NOTHING, _ROWS = 1e-20, 128
 
 
 def along_axis(filtered: Callable[[Any], Any], x: Any, axis: int) -> Any:
-    """A filter along an axis, given as a function of arrays along their first one: the matrix that it makes of the
-    identity, and what it adds."""
+    """Apply a linear filter along an axis: the matrix of its results for the identity, and its constant term.
+
+    The filter is a function of arrays along their first axis.
+    """
     n = x.shape[axis]
     added = filtered(np.zeros((n, 1)))[:, 0]
     matrix = filtered(np.eye(n)) - added[:, None]
-    found = product(matrix.astype(x.dtype), x, axis)
+    result = product(matrix.astype(x.dtype), x, axis)
     if np.any(added):
-        found = found + added.astype(x.dtype).reshape([len(added) if i == axis else 1 for i in range(len(x.shape))])
-    return found
+        result = result + added.astype(x.dtype).reshape([len(added) if i == axis else 1 for i in range(len(x.shape))])
+    return result
 
 
 def product(matrix: Any, x: Any, axis: int) -> Any:
-    """The product with `x` along an axis, of so many rows at a time with the elements that they reach."""
-    found, counts = [], np.abs(matrix) > _NOTHING * np.max(np.abs(matrix), axis=1, keepdims=True)
+    """Multiply `x` along an axis by a banded matrix, for blocks of rows with the elements that they reach."""
+    result, counts = [], np.abs(matrix) > _NOTHING * np.max(np.abs(matrix), axis=1, keepdims=True)
     for i in range(0, len(matrix), _ROWS):
         rows = matrix[i : i + _ROWS]
         reached = np.flatnonzero(np.any(counts[i : i + _ROWS], axis=0)).tolist() or [0]
         first, last = reached[0], reached[-1] + 1
         part = x[(*[slice(None)] * axis, slice(first, last))]
-        found.append(np.tensordot(rows[:, first:last], part, axes=(1, axis)))
-    return np.moveaxis(found[0] if len(found) == 1 else np.concatenate(found), 0, axis)
+        result.append(np.tensordot(rows[:, first:last], part, axes=(1, axis)))
+    return np.moveaxis(result[0] if len(result) == 1 else np.concatenate(result), 0, axis)
 
 
 def _along(name: str, x: Any, axis: int, *args: Any, **kwargs: Any) -> Any:
-    """The filter `name` of SciPy's along an axis."""
+    """Apply SciPy's filter `name` along an axis."""
     import scipy.ndimage
 
     if lead((*args, *kwargs.values())) is not None:
@@ -60,12 +62,12 @@ def _one_axis(name: str) -> None:
     def filtered(*args: Any, **kwargs: Any) -> Any:
         import scipy.ndimage
 
-        given = inspect.signature(getattr(scipy.ndimage, name)).bind(*args, **kwargs).arguments
-        if given.pop("output", None) is not None:
+        inputs = inspect.signature(getattr(scipy.ndimage, name)).bind(*args, **kwargs).arguments
+        if inputs.pop("output", None) is not None:
             raise refuse(f"the argument output= of scipy.ndimage.{name}")
-        given.update(given.pop("kwargs", {}))
-        x = to_float(arrays(given.pop("input"))[0])
-        return _along(name, x, given.pop("axis", -1) % len(x.shape), **given)
+        inputs.update(inputs.pop("kwargs", {}))
+        x = to_float(arrays(inputs.pop("input"))[0])
+        return _along(name, x, inputs.pop("axis", -1) % len(x.shape), **inputs)
 
 
 for _name in ("correlate1d", "convolve1d", "gaussian_filter1d", "uniform_filter1d"):
@@ -74,7 +76,7 @@ for _name in ("correlate1d", "convolve1d", "gaussian_filter1d", "uniform_filter1
 
 def _edges(name: str, across: tuple[float, float, float]) -> None:
     @shadow(f"scipy.ndimage.{name}")
-    def slope(input: Any, axis: int = -1, output: Any = None, mode: Any = "reflect", cval: float = 0.0) -> Any:
+    def derivative(input: Any, axis: int = -1, output: Any = None, mode: Any = "reflect", cval: float = 0.0) -> Any:
         if output is not None:
             raise refuse(f"the argument output= of scipy.ndimage.{name}")
         x = to_float(arrays(input)[0])
@@ -89,7 +91,7 @@ _edges("prewitt", (1.0, 1.0, 1.0))
 
 
 def _modes(x: Any, mode: Any) -> Any:
-    """Each axis, and the mode along it."""
+    """Return each axis, and the mode along it."""
     return enumerate(mode if isinstance(mode, list | tuple) else [mode] * len(x.shape))
 
 

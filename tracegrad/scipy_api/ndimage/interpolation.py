@@ -1,8 +1,7 @@
-"""`scipy.ndimage`: images between their elements (`map_coordinates`) and moved (`shift`, `zoom`, `rotate`,
-`affine_transform`), as sums of B-splines around each coordinate.
+"""Image resampling of `scipy.ndimage` (`map_coordinates`, `shift`, `zoom`, `rotate`, `affine_transform`).
 
-An image becomes coefficients by a filter that is linear, so along an axis it is a matrix, which SciPy makes. Where
-neighbours lie outside, `mode` says which elements stand for them.
+A result is a sum of B-splines around each coordinate. The spline coefficients are a linear filter of the image: along
+an axis a matrix, which SciPy computes. `mode` says which elements replace neighbours outside the image.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _F8 = np.dtype(np.float64)
 
 # -- where a coordinate is ---------------------------------------------------------------------------------------------
 def _triangle(x: Any, n: int) -> Any:
-    """A coordinate in an image that is mirrored at the centres of its first and last elements."""
+    """Reflect a coordinate at the centres of the image's first and last elements."""
     period = 2.0 * n - 2.0
     rest = np.remainder(np.abs(x), period)
     return np.where(rest >= np.where(x < 0, n - 1, n), period - rest, rest)
@@ -73,8 +72,10 @@ _ELEMENTS: dict[str, Callable[[Any, int], Any]] = {
 
 
 def _weight(order: int, t: Any, k: int) -> Any:
-    """The B-spline of this order, `k` elements from its centre, where `t` is the distance from the nearest element or,
-    of odd orders, from that below: a sum of truncated powers."""
+    """Evaluate the B-spline of this order `k` elements from its centre, as a sum of truncated powers.
+
+    `t` is the distance from the nearest element or, for odd orders, from the element below.
+    """
     if order == 0:
         return t * 0.0 + 1.0
     reach, middle = 0.5 * (order + 1), 0.5 * (order % 2)
@@ -86,7 +87,7 @@ def _weight(order: int, t: Any, k: int) -> Any:
 
 
 class _Axis:
-    """Along one axis: which elements are around the coordinates, how much each counts, and what is outside."""
+    """Elements around the coordinates along one axis, their weights, and the mask of points outside."""
 
     def __init__(self, x: Any, n: int, order: int, mode: str):
         self.outside: Any = None
@@ -105,7 +106,7 @@ class _Axis:
 
 
 def _sampled(c: Any, coordinates: Any, order: int, mode: str, cval: Any) -> Any:
-    """The sum of B-splines with coefficients `c` at the coordinates, a list of arrays of one shape."""
+    """Evaluate the sum of B-splines with coefficients `c` at the coordinates, a list of arrays of one shape."""
     axes = [_Axis(x, n, order, mode) for x, n in zip(coordinates, c.shape)]
     flat, total = c.reshape(-1), None
     for taps in itertools.product(*[axis.taps for axis in axes]):
@@ -113,8 +114,8 @@ def _sampled(c: Any, coordinates: Any, order: int, mode: str, cval: Any) -> Any:
         for n, (p, w, m) in zip(c.shape[1:], taps[1:]):
             place, weight = place * n + p, weight * w
             missing = m if missing is None else missing | m
-        found = np.take(flat, place)
-        term = weight * (found if missing is None else np.where(missing, cval, found))
+        result = np.take(flat, place)
+        term = weight * (result if missing is None else np.where(missing, cval, result))
         total = term if total is None else total + term
     for axis in axes:
         if axis.outside is not None:
@@ -135,7 +136,7 @@ def _filtered(c: Any, order: int, mode: str) -> Any:
 
 def _resampled(name: str, input: Any, coordinates: Any, output: Any, order: int, mode: str, cval: Any,
                prefilter: bool) -> Any:  # fmt: skip
-    """The image at coordinates, an array for each of its axes."""
+    """Resample the image at coordinates, an array for each of its axes."""
     what = f"scipy.ndimage.{name}"
     if mode not in _ELEMENTS or lead((cval,)) is not None or not 0 <= order <= 5:
         raise refuse(f"{what} with order={order!r}, mode={mode!r} and cval={cval!r}")
@@ -162,8 +163,8 @@ def map_coordinates(input: Any, coordinates: Any, output: Any = None, order: int
     (places,) = arrays(coordinates)
     if places.shape[0] != len(np.shape(input)):
         raise RuntimeError("invalid shape for coordinate array")
-    given = [places[k] for k in range(places.shape[0])]
-    return _resampled("map_coordinates", input, given, output, order, mode, cval, prefilter)
+    args = [places[k] for k in range(places.shape[0])]
+    return _resampled("map_coordinates", input, args, output, order, mode, cval, prefilter)
 
 
 @shadow("scipy.ndimage.spline_filter")
@@ -176,12 +177,12 @@ def spline_filter(input: Any, order: int = 3, output: Any = np.float64, mode: st
 
 
 def _grid(shape: Any) -> list[Any]:
-    """The coordinates of the elements of an array of this shape."""
+    """Return the coordinates of the elements of an array of this shape."""
     return [np.asarray(x, np.float64) for x in np.indices(shape)]
 
 
 def _each(x: Any, rank: int) -> list[Any]:
-    """A number for each axis."""
+    """Return a number for each axis."""
     (x,) = arrays(x)
     return [x[k] for k in range(rank)] if x.shape else [x] * rank
 
@@ -191,8 +192,8 @@ def shift(input: Any, shift: Any, output: Any = None, order: int = 3, mode: str 
           prefilter: bool = True) -> Any:  # fmt: skip
     """`scipy.ndimage.shift`, with derivatives in the image and how far it is moved."""
     shape = np.shape(input)
-    given = [x - s for x, s in zip(_grid(shape), _each(shift, len(shape)))]
-    return _resampled("shift", input, given, output, order, mode, cval, prefilter)
+    args = [x - s for x, s in zip(_grid(shape), _each(shift, len(shape)))]
+    return _resampled("shift", input, args, output, order, mode, cval, prefilter)
 
 
 @shadow("scipy.ndimage.zoom")
@@ -208,8 +209,8 @@ def zoom(input: Any, zoom: Any, output: Any = None, order: int = 3, mode: str = 
     steps = [(n - less) / (m - less) if m != less else 1.0 for n, m in zip(shape, wanted)]
     if all(z == 1 for z in factors) and prefilter and output is None:
         return arrays(input)[0] * 1
-    given = [(x + 0.5) * s - 0.5 if grid_mode else x * s for x, s in zip(_grid(wanted), steps)]
-    return _resampled("zoom", input, given, output, order, mode, cval, prefilter)
+    args = [(x + 0.5) * s - 0.5 if grid_mode else x * s for x, s in zip(_grid(wanted), steps)]
+    return _resampled("zoom", input, args, output, order, mode, cval, prefilter)
 
 
 @shadow("scipy.ndimage.affine_transform")
@@ -222,10 +223,10 @@ def affine_transform(input: Any, matrix: Any, offset: Any = 0.0, output_shape: A
         a, offset = a[:rank, :rank], a[:rank, rank]
     grid, begin = _grid(np.shape(input) if output_shape is None else output_shape), _each(offset, rank)
     if len(a.shape) == 1:
-        given = [a[k] * x + begin[k] for k, x in enumerate(grid)]
+        args = [a[k] * x + begin[k] for k, x in enumerate(grid)]
     else:
-        given = [sum((a[k, j] * x for j, x in enumerate(grid)), begin[k]) for k in range(rank)]
-    return _resampled("affine_transform", input, given, output, order, mode, cval, prefilter)
+        args = [sum((a[k, j] * x for j, x in enumerate(grid)), begin[k]) for k in range(rank)]
+    return _resampled("affine_transform", input, args, output, order, mode, cval, prefilter)
 
 
 @shadow("scipy.ndimage.rotate")
@@ -243,5 +244,5 @@ def rotate(input: Any, angle: Any, axes: Any = (1, 0), reshape: bool = True, out
         corners = np.array([[c, s], [-s, c]]) @ [[0, 0, shape[0], shape[0]], [0, shape[1], 0, shape[1]]]
         wanted = tuple((np.ptp(corners, axis=1) + 0.5).astype(int).tolist())
     y, x = (v - (n - 1) / 2 for v, n in zip(_grid(wanted), wanted))
-    given = [c * y + s * x + (shape[0] - 1) / 2, c * x - s * y + (shape[1] - 1) / 2]
-    return _resampled("rotate", input, given, output, order, mode, cval, prefilter)
+    args = [c * y + s * x + (shape[0] - 1) / 2, c * x - s * y + (shape[1] - 1) / 2]
+    return _resampled("rotate", input, args, output, order, mode, cval, prefilter)

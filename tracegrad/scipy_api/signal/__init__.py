@@ -1,1 +1,1 @@
-"""`scipy.signal`."""
+"""Shadows of `scipy.signal`."""

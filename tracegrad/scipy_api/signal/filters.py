@@ -1,4 +1,4 @@
-"""`scipy.signal`: recursive filters, forwards and back, of smoothing by polynomials, and the analytic signal."""
+"""Filters of `scipy.signal`: recursive filters in one or both directions, smoothing, and the analytic signal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__: list[str] = []
 
 
 def _filtered(b: Any, a: Any, x: Any) -> Any:
-    """The filter from rest, along the last axis."""
+    """Apply the filter from rest, along the last axis."""
     if x.dtype.kind != "c":
         return _lfilter(b, a, x)
     if "c" in (b.dtype.kind, a.dtype.kind):
@@ -36,7 +36,7 @@ def _coefficients(b: Any, a: Any, x: Any) -> list[Any]:
 
 @shadow("scipy.signal.lfilter")
 def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
-    """`scipy.signal.lfilter`: the signal, and with `zi` what the filter holds at the end."""
+    """`scipy.signal.lfilter`: the signal, and with `zi` the final state of the filter."""
     b, a, x = _coefficients(b, a, x)
     x = np.moveaxis(x, axis, -1)
     if zi is None:
@@ -55,7 +55,7 @@ def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
 
 
 def _held(b: Any, a: Any, x: Any, y: Any, left: Any) -> Any:
-    """What the filter holds after the signal; `left` is what of the first is not used up by then."""
+    """Compute the final state of the filter; `left` is the unused part of the initial state."""
     count = b.shape[0] - 1
     before = [*[(0, 0)] * (len(x.shape) - 1), (count, 0)]
     x, y = (np.pad(v, before)[..., -count:] if count else v[..., :0] for v in (x, y))
@@ -66,7 +66,7 @@ def _held(b: Any, a: Any, x: Any, y: Any, left: Any) -> Any:
 
 @shadow("scipy.signal.lfilter_zi")
 def lfilter_zi(b: Any, a: Any) -> Any:
-    """`scipy.signal.lfilter_zi`: what a filter holds in the steady state of a step."""
+    """`scipy.signal.lfilter_zi`: the filter state in the steady state of a step response."""
     b, a, _ = _coefficients(b, a, 0.0)
     count = max(b.shape[0], a.shape[0])
     b, a = (np.pad(v, (0, count - v.shape[0])) / a[0] for v in (b, a))
@@ -77,7 +77,7 @@ def lfilter_zi(b: Any, a: Any) -> Any:
 
 @shadow("scipy.signal.sosfilt")
 def sosfilt(sos: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
-    """`scipy.signal.sosfilt`: the signal, and with `zi` what each section holds at the end."""
+    """`scipy.signal.sosfilt`: the signal, and with `zi` the final state of each section."""
     sos, x = arrays(sos, x)
     if zi is None:
         for section in range(sos.shape[0]):
@@ -93,14 +93,14 @@ def sosfilt(sos: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
 
 @shadow("scipy.signal.sosfilt_zi")
 def sosfilt_zi(sos: Any) -> Any:
-    """`scipy.signal.sosfilt_zi`: what the sections hold in the steady state of a step."""
+    """`scipy.signal.sosfilt_zi`: the section states in the steady state of a step response."""
     sos = to_float(arrays(sos)[0])
-    found, scale = [], 1.0
+    result, scale = [], 1.0
     for section in range(sos.shape[0]):
         b, a = sos[section, :3], sos[section, 3:]
-        found.append(scale * lfilter_zi(b, a))
+        result.append(scale * lfilter_zi(b, a))
         scale = scale * np.sum(b) / np.sum(a)
-    return np.stack(found)
+    return np.stack(result)
 
 
 # -- there and back -------------------------------------------------------------------------------------------------

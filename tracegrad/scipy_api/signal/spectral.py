@@ -1,4 +1,4 @@
-"""`scipy.signal`: spectra of signals, of windows that slide over them."""
+"""Spectral analysis of `scipy.signal`, with sliding windows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SCALES = ("density", "spectrum")
 
 
 class _Frames:
-    """How signals become the spectra of parts of them: `size` elements each, one `step` after the other."""
+    """Framing of signals for spectra: `size` elements each, one frame every `step` elements."""
 
     def __init__(self, length: int, fs: Any, window: Any, nperseg: Any, noverlap: Any, nfft: Any, detrend: Any,
                  scaling: str):  # fmt: skip
@@ -43,7 +43,7 @@ class _Frames:
         return self._fourier(self._flat(parts, axis) * self.window, onesided)
 
     def _flat(self, parts: Any, axis: int) -> Any:
-        """The parts without their trends."""
+        """Detrend the frames."""
         how = self.detrend
         if not how:
             return parts
@@ -60,7 +60,7 @@ class _Frames:
         return (np.fft.rfftfreq if onesided else np.fft.fftfreq)(self.nfft, 1.0 / self.fs)
 
     def both_sides(self, power: Any, onesided: bool) -> Any:
-        """Powers, with those of negative frequencies where they are left out."""
+        """Return powers with the negative frequencies, if they are omitted."""
         if not onesided:
             return power
         count = power.shape[-1]
@@ -71,7 +71,7 @@ class _Frames:
 
 
 def _window(window: Any, nperseg: Any, length: int) -> tuple[Any, int]:
-    """The weights of a part, and their number."""
+    """Return the window, and its length."""
     if isinstance(window, str | tuple):
         from scipy.signal import get_window
 
@@ -95,12 +95,12 @@ def _window(window: Any, nperseg: Any, length: int) -> tuple[Any, int]:
 
 def _signals(*xs: Any, axis: int) -> list[Any]:
     """Floating arrays of one dtype with the axis of the signal last, of one length."""
-    found = [np.moveaxis(to_float(x), axis, -1) for x in arrays(*xs)]
+    results = [np.moveaxis(to_float(x), axis, -1) for x in arrays(*xs)]
     if all(x is xs[0] for x in xs):
-        return [found[0]] * len(xs)
-    length = max(x.shape[-1] for x in found)
-    ends = [[*[(0, 0)] * (len(x.shape) - 1), (0, length - x.shape[-1])] for x in found]
-    return [np.pad(x, end) if end[-1][1] else x for x, end in zip(promoted(found), ends)]
+        return [results[0]] * len(xs)
+    length = max(x.shape[-1] for x in results)
+    ends = [[*[(0, 0)] * (len(x.shape) - 1), (0, length - x.shape[-1])] for x in results]
+    return [np.pad(x, end) if end[-1][1] else x for x, end in zip(promoted(results), ends)]
 
 
 def _is_onesided(wanted: bool, *xs: Any) -> bool:
@@ -128,9 +128,9 @@ def csd(x: Any, y: Any, fs: Any = 1.0, window: Any = _HANN, nperseg: Any = None,
     first = frames.spectra(x, onesided)
     second = first if same else frames.spectra(y, onesided)
     power = frames.both_sides(np.conj(first) * second * frames.scale, onesided)
-    found = _averaged(np.real(power) if same else power, average)
-    found = np.moveaxis(found if same else _as(found, x, y), -1, axis)
-    return frames.frequencies(onesided), found.astype(np.real(x).dtype) if same else found
+    result = _averaged(np.real(power) if same else power, average)
+    result = np.moveaxis(result if same else _as(result, x, y), -1, axis)
+    return frames.frequencies(onesided), result.astype(np.real(x).dtype) if same else result
 
 
 def _averaged(power: Any, average: str) -> Any:
@@ -169,18 +169,18 @@ def periodogram(x: Any, fs: Any = 1.0, window: Any = "boxcar", nfft: Any = None,
 def coherence(x: Any, y: Any, fs: Any = 1.0, window: Any = _HANN, nperseg: Any = None, noverlap: Any = None,
               nfft: Any = None, detrend: Any = "constant", axis: int = -1) -> tuple[Any, Any]:  # fmt: skip
     """`scipy.signal.coherence`"""
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "fs": fs, "window": window, "nperseg": nperseg, "noverlap": noverlap, "nfft": nfft, "detrend": detrend,
         "axis": axis,
     }  # fmt: skip
-    frequencies, of_x = csd(x, x, **given)
-    of_y, both = csd(y, y, **given)[1], csd(x, y, **given)[1]
+    frequencies, of_x = csd(x, x, **options)
+    of_y, both = csd(y, y, **options)[1], csd(x, y, **options)[1]
     return frequencies, (np.real(both) ** 2 + np.imag(both) ** 2) / of_x / of_y
 
 
 # -- spectra that are functions of time --------------------------------------------------------------------------------
 def _over_time(frames: _Frames, x: Any, axis: int, onesided: bool, boundary: bool = False) -> tuple[Any, Any]:
-    """The times of the parts, and their spectra."""
+    """Return the times of the frames, and their spectra."""
     half = frames.size / 2
     times = np.arange(half, x.shape[-1] - half + 1, frames.step) / float(frames.fs)
     return times - half / frames.fs if boundary else times, frames.spectra(x, onesided, axis)
@@ -202,19 +202,19 @@ def spectrogram(x: Any, fs: Any = 1.0, window: Any = ("tukey_periodic", 0.25), n
     window, size = _window(window, nperseg, x.shape[-1])
     frames = _Frames(x.shape[-1], fs, window, size, size // 8 if noverlap is None else noverlap, nfft, detrend, scaling)
     onesided = _is_onesided(return_onesided, x)
-    times, found = _over_time(frames, x, axis, onesided)
+    times, result = _over_time(frames, x, axis, onesided)
     if mode == "psd":
-        found = frames.both_sides((np.real(found) ** 2 + np.imag(found) ** 2) * frames.scale, onesided)
-        found = found.astype(np.real(x).dtype)
+        result = frames.both_sides((np.real(result) ** 2 + np.imag(result) ** 2) * frames.scale, onesided)
+        result = result.astype(np.real(x).dtype)
     else:
-        found = _as(found * np.sqrt(frames.scale), x)
-    found = _placed(found, axis)
+        result = _as(result * np.sqrt(frames.scale), x)
+    result = _placed(result, axis)
     if mode == "magnitude":
-        found = np.abs(found)
+        result = np.abs(result)
     elif mode != "psd" and mode != "complex":
-        found = np.angle(found)
-        found = np.unwrap(found, axis=axis - 1 if axis < 0 else axis) if mode == "phase" else found
-    return frames.frequencies(onesided), times, found
+        result = np.angle(result)
+        result = np.unwrap(result, axis=axis - 1 if axis < 0 else axis) if mode == "phase" else result
+    return frames.frequencies(onesided), times, result
 
 
 @shadow("scipy.signal.stft")
@@ -241,8 +241,8 @@ def stft(x: Any, fs: Any = 1.0, window: Any = _HANN, nperseg: Any = 256, noverla
         more = (-(x.shape[-1] - frames.size) % frames.step) % frames.size
         x = np.pad(x, [*lead, (0, more)]) if more else x
     onesided = _is_onesided(return_onesided, x)
-    times, found = _over_time(frames, x, axis, onesided, boundary is not None)
-    return frames.frequencies(onesided), times, _placed(_as(found * np.sqrt(frames.scale), x), axis)
+    times, result = _over_time(frames, x, axis, onesided, boundary is not None)
+    return frames.frequencies(onesided), times, _placed(_as(result * np.sqrt(frames.scale), x), axis)
 
 
 @shadow("scipy.signal.istft")
@@ -285,12 +285,12 @@ def istft(Zxx: Any, fs: Any = 1.0, window: Any = _HANN, nperseg: Any = None, nov
 
 
 def _overlaid(parts: Any, step: int) -> Any:
-    """The sum of parts (..., count, size) that begin one `step` after the other."""
+    """Overlap-add frames (..., count, size) that begin one `step` after the other."""
     *lead, count, size = parts.shape
-    turns = -(-size // step)
+    iterations = -(-size // step)
     still = [(0, 0)] * len(lead)
-    pieces = np.pad(parts, [*still, (0, 0), (0, turns * step - size)]).reshape(*lead, count, turns, step)
+    pieces = np.pad(parts, [*still, (0, 0), (0, iterations * step - size)]).reshape(*lead, count, iterations, step)
     total: Any = 0.0
-    for k in range(turns):
-        total = total + np.pad(pieces[..., k, :], [*still, (k, turns - 1 - k), (0, 0)])
-    return total.reshape(*lead, (count + turns - 1) * step)[..., : size + (count - 1) * step]
+    for k in range(iterations):
+        total = total + np.pad(pieces[..., k, :], [*still, (k, iterations - 1 - k), (0, 0)])
+    return total.reshape(*lead, (count + iterations - 1) * step)[..., : size + (count - 1) * step]

@@ -1,1 +1,1 @@
-"""`scipy.spatial`."""
+"""Shadows of `scipy.spatial`."""

@@ -1,4 +1,4 @@
-"""`scipy.spatial.distance`: distances between rows. That of two equal rows has the slope 0."""
+"""Distances between rows, of `scipy.spatial.distance`; between equal rows the derivative is 0."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ _OTHER_NAMES = {
 
 
 def _metric(name: str, metric: Any, out: Any, given: dict[str, Any], points: Callable[[], Any]) -> Callable[..., Any]:
-    """The distance between rows. `points()` has all, for metrics that are made of their variances."""
+    """Return the distance function of rows; `points()` has all rows, for metrics with variances."""
     if out is not None:
         raise refuse(f"the argument out= of scipy.spatial.distance.{name}")
     if callable(metric) and not str(getattr(metric, "__module__", "")).startswith("scipy."):
@@ -112,7 +112,7 @@ def _metric(name: str, metric: Any, out: Any, given: dict[str, Any], points: Cal
 
 
 def _each(metric: Callable[[Any, Any], Any], x: Any, y: Any) -> Any:
-    """What a function of two vectors gives for all rows of `x` and `y`, one after the other."""
+    """Apply a function of two vectors to all rows of `x` and `y`, one after the other."""
     x, y = np.broadcast_arrays(x, y)
     shape = x.shape[:-1]
     rows = zip(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]))
@@ -157,17 +157,17 @@ def squareform(X: Any, force: str = "no", checks: bool = True) -> Any:
 def _between(name: str) -> None:
     @shadow(f"scipy.spatial.distance.{name}")
     def distance(u: Any, v: Any, *args: Any, **kwargs: Any) -> Any:
-        given = dict(zip(_POSITIONS.get(name, ("w",)), args)) | kwargs
+        inputs = dict(zip(_POSITIONS.get(name, ("w",)), args)) | kwargs
         x, y = (to_float(t) for t in arrays(u, v))
-        return _metric(name, name, None, given, lambda: np.stack([x, y]))(x, y)[()]
+        return _metric(name, name, None, inputs, lambda: np.stack([x, y]))(x, y)[()]
 
 
 @shadow("scipy.spatial.distance.jensenshannon")
 def jensenshannon(p: Any, q: Any, base: Any = None, *, axis: int = 0, keepdims: bool = False) -> Any:
     """`jensenshannon`, along an axis."""
     x, y = (np.moveaxis(to_float(t), axis, -1) for t in np.broadcast_arrays(*arrays(p, q)))
-    found = _jensenshannon(x, y, base)
-    return (np.expand_dims(found, axis) if keepdims else found)[()]
+    result = _jensenshannon(x, y, base)
+    return (np.expand_dims(result, axis) if keepdims else result)[()]
 
 
 _POSITIONS = {"minkowski": ("p", "w"), "seuclidean": ("V",), "mahalanobis": ("VI",)}

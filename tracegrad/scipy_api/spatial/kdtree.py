@@ -1,5 +1,4 @@
-"""`scipy.spatial`: trees of points, asked for neighbours. Which these are is no function with derivatives; how far away
-they are is."""
+"""Nearest-neighbour queries of `scipy.spatial`: distances have derivatives, indices have none."""
 
 from __future__ import annotations
 
@@ -16,10 +15,10 @@ __all__ = ["Tree"]
 
 
 class _Query:
-    """The numbers of the neighbours of points; `real` is the tree of what may be the data."""
+    """Query of the indices of neighbours; `real` is the tree of the data if they are constant."""
 
-    def __init__(self, real: Any, made: dict[str, Any], asked: dict[str, Any]):
-        self.real, self.made, self.asked = real, made, asked
+    def __init__(self, real: Any, table: dict[str, Any], asked: dict[str, Any]):
+        self.real, self.made, self.asked = real, table, asked
 
     def __repr__(self) -> str:
         return repr(f"scipy.spatial.KDTree.query {self.made} {self.asked}")
@@ -34,10 +33,10 @@ class _Query:
 
 
 class Tree:
-    """Stands for a tree, of points that may be traced."""
+    """Replacement of a k-d tree, of points that may be traced."""
 
-    def __init__(self, data: Any, made: dict[str, Any], real: Any = None):
-        self.data, self._made, self._real = data, made, real
+    def __init__(self, data: Any, table: dict[str, Any], real: Any = None):
+        self.data, self._made, self._real = data, table, real
 
     @property
     def n(self) -> int:
@@ -59,11 +58,11 @@ class Tree:
         asked = {"k": k, "eps": eps, "p": p, "distance_upper_bound": distance_upper_bound, "workers": workers}
         count = () if isinstance(k, int | np.integer) and k == 1 else (np.size(k) if np.ndim(k) else int(k),)
         shape = (*points.shape[:-1], *count)
-        (found,) = opaque(points, data, results=((shape, "i64"),), call=_Query(self._real, self._made, asked))
-        there = found < data.shape[0]
-        near = np.take(data, np.where(there, found, 0), axis=0)
+        (result,) = opaque(points, data, results=((shape, "i64"),), call=_Query(self._real, self._made, asked))
+        there = result < data.shape[0]
+        near = np.take(data, np.where(there, result, 0), axis=0)
         gaps = (points[..., None, :] if count else points) - near
-        return np.where(there, np.linalg.norm(gaps, p, axis=-1), np.inf), found
+        return np.where(there, np.linalg.norm(gaps, p, axis=-1), np.inf), result
 
 
 @shadow("scipy.spatial.KDTree", "scipy.spatial.cKDTree")
@@ -72,8 +71,8 @@ def tree(data: Any, leafsize: int = 10, compact_nodes: bool = True, copy_data: b
     """`scipy.spatial.KDTree` of traced points"""
     if boxsize is not None:
         raise refuse("the argument boxsize= of scipy.spatial.KDTree")
-    made = {"leafsize": leafsize, "compact_nodes": compact_nodes, "balanced_tree": balanced_tree}
-    return Tree(to_float(arrays(data)[0]), made)
+    table = {"leafsize": leafsize, "compact_nodes": compact_nodes, "balanced_tree": balanced_tree}
+    return Tree(to_float(arrays(data)[0]), table)
 
 
 @stands_for("scipy.spatial")

@@ -1,4 +1,4 @@
-"""`scipy.linalg.orthogonal_procrustes` and `scipy.spatial.procrustes`: the rotation that brings points to others."""
+"""Procrustes problems: the rotation that best maps points to others, in `scipy.linalg` and `scipy.spatial`."""
 
 from __future__ import annotations
 
@@ -40,6 +40,6 @@ def procrustes(data1: Any, data2: Any) -> tuple[Any, Any, Any]:
     if not x.size:
         raise ValueError("Input matrices must be >0 rows and >0 cols")
     x, y = _standard(x), _standard(y)
-    turn, scale = orthogonal_procrustes(x, y)
-    y = y @ turn.T * scale
+    iteration, scale = orthogonal_procrustes(x, y)
+    y = y @ iteration.T * scale
     return x, y, np.sum((x - y) ** 2)

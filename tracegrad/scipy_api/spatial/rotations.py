@@ -1,8 +1,8 @@
-"""`scipy.spatial.transform`: rotations, kept as unit quaternions with the scalar last, and what is between them.
+"""Rotations of `scipy.spatial.transform` as unit quaternions, scalar last, and their interpolation.
 
-Those that traced code makes and those that it finds outside are the same class here, whose results are SciPy's. Near
-the identity functions of the angle are series in its square, so that derivatives of all orders are right there too. A
-matrix is taken for that of the nearest rotation, as by SciPy.
+Rotations made in traced code and rotations from outside are one class here, whose results are SciPy's. Near the
+identity, functions of the angle are power series in its square, so derivatives of all orders are right there too. A
+matrix is replaced by the nearest rotation, as in SciPy.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ def _unit(x: Any) -> Any:
 
 
 def _composed(p: Any, q: Any) -> Any:
-    """The product of two quaternions: the rotation `q`, and then `p`."""
+    """Multiply two quaternions: the rotation `q`, and then `p`."""
     u, v, a, b = p[..., :3], q[..., :3], p[..., 3:], q[..., 3:]
     return np.concatenate([a * v + b * u + np.cross(u, v), a * b - _dot(u, v)], axis=-1)
 
 
 def _upright(q: Any) -> Any:
-    """The one of two quaternions of a rotation whose scalar is not negative."""
+    """Return the quaternion of a rotation whose scalar is not negative."""
     return np.where(q[..., 3:] < 0, -q, q)
 
 
 def _orthogonal(m: Any) -> Any:
-    """The nearest rotation."""
+    """Return the nearest rotation."""
     near = np.allclose(m @ np.swapaxes(m, -1, -2), np.eye(3), rtol=0.0, atol=1e-6)
     for _ in range(_FEW if near else _MANY):
         m = (m + np.swapaxes(np.linalg.inv(m), -1, -2)) / 2
@@ -70,7 +70,7 @@ def _about(axis: int, angle: Any) -> Any:
 
 
 def _axes(seq: str) -> tuple[list[int], bool]:
-    """The axes of a sequence, and whether they turn with the rotation."""
+    """Return the axes of a sequence, and whether they are intrinsic."""
     turning = seq.isupper()
     if not 1 <= len(seq) <= 3 or not set(seq.lower()) <= set(_AXES) or seq not in (seq.upper(), seq.lower()):
         raise ValueError(f"Expected axes from `seq` to be from ['x', 'y', 'z'] or ['X', 'Y', 'Z'], got {seq}")
@@ -123,10 +123,10 @@ class Rotation:
             [h - f, c - g, d - b, 1 + trace],
         ]
         longest = np.argmax(np.stack([a, e, i, trace], axis=-1), axis=-1)[..., None]
-        made = np.stack(rows[3], axis=-1)
+        result = np.stack(rows[3], axis=-1)
         for k in range(3):
-            made = np.where(longest == k, np.stack(rows[k], axis=-1), made)
-        return Rotation._of(_unit(made))
+            result = np.where(longest == k, np.stack(rows[k], axis=-1), result)
+        return Rotation._of(_unit(result))
 
     @staticmethod
     def from_euler(seq: str, angles: Any, degrees: bool = False) -> Rotation:
@@ -136,11 +136,11 @@ class Rotation:
         if x.shape[-1] != len(axes):
             raise ValueError(f"Expected last dimension of `angles` to match number of axes {len(axes)}, got {x.shape}.")
         x = np.deg2rad(x) if degrees else x
-        made = _about(axes[0], x[..., 0])
+        result = _about(axes[0], x[..., 0])
         for k, axis in enumerate(axes[1:], 1):
             other = _about(axis, x[..., k])
-            made = _composed(made, other) if turning else _composed(other, made)
-        return Rotation._of(made)
+            result = _composed(result, other) if turning else _composed(other, result)
+        return Rotation._of(result)
 
     @staticmethod
     def from_mrp(mrp: Any) -> Rotation:
@@ -166,10 +166,10 @@ class Rotation:
             raise refuse("scipy.spatial.transform.Rotation.align_vectors of one vector, or with its sensitivity")
         w = np.ones(x.shape[0]) if weights is None else arrays(weights)[0]
         u, s, vh = np.linalg.svd(np.swapaxes(w[:, None] * x, 0, 1) @ y)
-        turned = np.where(np.linalg.det(u @ vh) < 0, np.array([1.0, 1.0, -1.0]), 1.0)
-        apart = np.sum(w * np.sum(x**2 + y**2, axis=-1)) - 2 * np.sum(s * turned)
-        made = Rotation.from_matrix((u * turned) @ vh, assume_valid=True)
-        return made, np.sqrt(np.maximum(apart, 0.0))
+        signs = np.where(np.linalg.det(u @ vh) < 0, np.array([1.0, 1.0, -1.0]), 1.0)
+        apart = np.sum(w * np.sum(x**2 + y**2, axis=-1)) - 2 * np.sum(s * signs)
+        result = Rotation.from_matrix((u * signs) @ vh, assume_valid=True)
+        return result, np.sqrt(np.maximum(apart, 0.0))
 
     # -- what they are -------------------------------------------------------------------------------------
     @property
@@ -212,8 +212,8 @@ class Rotation:
         small = square <= _SMALL**2 / 4
         sine = np.sqrt(np.where(small, 1.0, square))
         series = 2 + square / 3 + 3 * square**2 / 20 + 5 * square**3 / 56
-        found = np.where(small, series, 2 * np.arctan2(sine, q[..., 3:]) / sine) * v
-        return np.rad2deg(found) if degrees else found
+        result = np.where(small, series, 2 * np.arctan2(sine, q[..., 3:]) / sine) * v
+        return np.rad2deg(result) if degrees else result
 
     def as_mrp(self) -> Any:
         q = _upright(self._q)
@@ -234,16 +234,16 @@ class Rotation:
         total, gap = np.arctan2(b, a), np.arctan2(d, c)
         low, high = np.abs(middle) <= _LOCKED, np.abs(middle - math.pi) <= _LOCKED
         first, third = total - gap, total + gap
-        kept = np.where(low, 2 * total, 2 * gap * (1 if turning else -1))
+        saved = np.where(low, 2 * total, 2 * gap * (1 if turning else -1))
         locked, zero = low | high, np.zeros_like(first)
-        found = [third, middle, first] if turning else [first, middle, third]
-        found[0], found[2] = np.where(locked, kept, found[0]), np.where(locked, zero, found[2])
+        result = [third, middle, first] if turning else [first, middle, third]
+        result[0], result[2] = np.where(locked, saved, result[0]), np.where(locked, zero, result[2])
         if not proper:
             last = 0 if turning else 2
-            found[last], found[1] = found[last] * sign, middle - math.pi / 2
-        turns = [x - 2 * math.pi * (x > math.pi) + 2 * math.pi * (x < -math.pi) for x in found]
-        made = np.stack(turns, axis=-1)
-        return np.rad2deg(made) if degrees else made
+            result[last], result[1] = result[last] * sign, middle - math.pi / 2
+        iterations = [x - 2 * math.pi * (x > math.pi) + 2 * math.pi * (x < -math.pi) for x in result]
+        output = np.stack(iterations, axis=-1)
+        return np.rad2deg(output) if degrees else output
 
     def magnitude(self) -> Any:
         return 2 * np.arctan2(np.linalg.norm(self._q[..., :3], axis=-1), np.abs(self._q[..., 3]))
@@ -285,7 +285,7 @@ class Rotation:
 
 @shadow("scipy.spatial.transform.Slerp")
 class Slerp:
-    """`scipy.spatial.transform.Slerp`: the rotations at some times, and on the shortest way at those between."""
+    """`scipy.spatial.transform.Slerp`: interpolation of rotations along the shortest path."""
 
     def __init__(self, times: Any, rotations: Any):
         if not isinstance(rotations, Rotation) or rotations.single or len(rotations) < 2:
@@ -302,11 +302,11 @@ class Slerp:
         if np.any((t < knots[0]) | (t > knots[-1])):
             raise ValueError(f"Interpolation times must be within the range [{knots[0]}, {knots[-1]}], both inclusive.")
         at = np.maximum(np.searchsorted(knots, t) - 1, 0)
-        begin, end, first, turn = (
+        begin, end, first, iteration = (
             np.take(arrays(x, i)[0], i, axis=0)
             for x, i in ((knots, at), (knots, at + 1), (self.rotations.as_quat(), at), (self.rotvecs, at))
         )
-        return Rotation._of(first) * Rotation.from_rotvec(turn * ((t - begin) / (end - begin))[..., None])
+        return Rotation._of(first) * Rotation.from_rotvec(iteration * ((t - begin) / (end - begin))[..., None])
 
 
 @stands_for("scipy.spatial.transform")
@@ -318,6 +318,6 @@ def _of_transform(value: Any, read: Any) -> Any:
         read.whole()
     if cls == "Rotation":
         return Rotation._of(value.as_quat())
-    made = Slerp.__new__(Slerp)
-    made.times, made.rotations, made.rotvecs = value.times, _of_transform(value.rotations, None), value.rotvecs
-    return made
+    result = Slerp.__new__(Slerp)
+    result.times, result.rotations, result.rotvecs = value.times, _of_transform(value.rotations, None), value.rotvecs
+    return result

@@ -1,1 +1,1 @@
-"""`scipy.stats`."""
+"""Shadows of `scipy.stats`."""

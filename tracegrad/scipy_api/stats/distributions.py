@@ -1,7 +1,7 @@
-"""`scipy.stats`: distributions, and those with their parameters fixed ("frozen"), in traced code.
+"""Distribution objects of `scipy.stats`, frozen and not, in traced code.
 
-`scipy.stats.norm` is an object, whose methods compute in C: traced code gets a `Distribution` in its place, and what
-that is called with, a `Frozen`. They have SciPy's own methods where nothing that is traced is among the arguments.
+`scipy.stats.norm` is an object whose methods compute in C. Traced code receives a `Distribution` in its place; calling
+it gives a `Frozen`. Without traced arguments, both call SciPy's own methods.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Distribution", "Frozen"]
 
 
 class Distribution:
-    """Stands for a distribution of SciPy's."""
+    """Replacement of a SciPy distribution."""
 
     def __init__(self, real: Any, name: str):
         self._real, self._name = real, name
@@ -38,14 +38,14 @@ class Distribution:
             name = f"scipy.stats.{self._name}.rvs in a traced function"
             text = f"{name} would be drawn once and recorded as a constant; draw outside and pass the array"
             raise UnsupportedError(located(text))
-        found = getattr(self._real, method)
-        if not callable(found):
-            return found
+        result = getattr(self._real, method)
+        if not callable(result):
+            return result
         ours = _methods(self._name).get(method)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if lead((*args, *kwargs.values())) is None:
-                return found(*args, **kwargs)
+                return result(*args, **kwargs)
             if ours is None:
                 raise refuse(f"scipy.stats.{self._name}.{method}")
             return _numbers(ours(*args, **kwargs))
@@ -58,17 +58,17 @@ class Distribution:
     freeze = __call__
 
 
-def _numbers(made: Any) -> Any:
-    """What a method gives, with numbers where SciPy gives some."""
-    if isinstance(made, tuple):
-        return tuple(map(_numbers, made))
-    if getattr(made, "weak", False):  # of Python's numbers
-        return np.positive(made)
-    return made if made.shape else made[()]
+def _numbers(result: Any) -> Any:
+    """Convert the result of a method to numbers where SciPy returns numbers."""
+    if isinstance(result, tuple):
+        return tuple(map(_numbers, result))
+    if getattr(result, "weak", False):  # of Python's numbers
+        return np.positive(result)
+    return result if result.shape else result[()]
 
 
 class Frozen:
-    """Stands for a distribution with its parameters."""
+    """Replacement of a frozen distribution."""
 
     def __init__(self, dist: Distribution, args: tuple[Any, ...], kwds: dict[str, Any], outside: Any = None):
         self.dist, self.args, self.kwds, self._outside = dist, args, kwds, outside
@@ -77,10 +77,10 @@ class Frozen:
         if method == "rvs" and self._outside is not None:
             self._outside.whole()  # which includes the generator of random numbers
             return self._outside.value.rvs
-        found = getattr(self.dist, method)
-        if not callable(found):
-            return found
-        return lambda *xs, **named: found(*xs, *self.args, **self.kwds, **named)
+        result = getattr(self.dist, method)
+        if not callable(result):
+            return result
+        return lambda *xs, **named: result(*xs, *self.args, **self.kwds, **named)
 
 
 def _methods(name: str) -> dict[str, Callable[..., Any]]:
@@ -92,7 +92,7 @@ def _methods(name: str) -> dict[str, Callable[..., Any]]:
 
 def _of_row(row: Row, name: str, discrete: bool) -> dict[str, Callable[..., Any]]:
     density = "pmf" if discrete else "pdf"
-    found = {
+    table = {
         f"log{density}": (row.log, _Density(row, discrete)),
         density: (row.log, _Density(row, discrete, np.exp)),
         "cdf": (row.cdf, _Cumulative(row, discrete, row.cdf, 0.0, 1.0)),
@@ -103,7 +103,7 @@ def _of_row(row: Row, name: str, discrete: bool) -> dict[str, Callable[..., Any]
         "isf": (row.isf, _Inverse(row, row.isf)),
     }
     count = len(inspect.signature(row.log).parameters) - 1
-    own = {method: _bound(of, count, name, method) for method, (known, of) in found.items() if known is not None}
+    own = {method: _bound(of, count, name, method) for method, (known, of) in table.items() if known is not None}
     return own | _of_moments(row, count, name, own)
 
 
@@ -119,17 +119,17 @@ _NAMES = {
 
 
 def _parameters(name: str, count: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """By name: the parameters of the shape, location and scale."""
+    """Return the shape parameters, location and scale by name."""
     names = (*_NAMES.get(name, ()), "loc", *(() if name in DISCRETE else ("scale",)))
-    given = {"loc": 0.0, "scale": 1.0, **dict(zip(names, args)), **kwargs}
-    unknown = [k for k in given if k not in (*names, "scale")]
-    if unknown or len(args) > len(names) or any(k not in given for k in names):
+    options = {"loc": 0.0, "scale": 1.0, **dict(zip(names, args)), **kwargs}
+    unknown = [k for k in options if k not in (*names, "scale")]
+    if unknown or len(args) > len(names) or any(k not in options for k in names):
         raise TypeError(f"scipy.stats.{name} takes {', '.join(names)}, got {len(args)} arguments and {[*kwargs]}")
-    return given
+    return options
 
 
 def _doubles(*xs: Any) -> list[Any]:
-    """Of numbers of any dtype, as which SciPy computes."""
+    """Convert numbers of any dtype to float64, in which SciPy computes."""
     return [v if is_literal(v) else to_dtype(v, np.dtype(np.float64)) for v in map(to_float, operands(*xs))]
 
 
@@ -141,32 +141,32 @@ def _bound(of: Any, count: int, name: str, method: str) -> Callable[..., Any]:
         if not args or first in kwargs:
             args = (kwargs.pop(first), *args)
         x, *rest = args
-        given = _parameters(name, count, tuple(rest), kwargs)
-        shapes = [given[k] for k in _NAMES.get(name, ())[:count]]
-        x, loc, scale, *shapes = _doubles(x, given["loc"], given["scale"], *shapes)
+        inputs = _parameters(name, count, tuple(rest), kwargs)
+        shapes = [inputs[k] for k in _NAMES.get(name, ())[:count]]
+        x, loc, scale, *shapes = _doubles(x, inputs["loc"], inputs["scale"], *shapes)
         return of(x, shapes, loc, scale)
 
     return call
 
 
 def _of_moments(row: Row, count: int, name: str, own: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """What is of no point: moments, the entropy, the median, and the interval around it."""
+    """Compute methods without a point: moments, the entropy, the median, and the interval around it."""
     mean, var, entropy = MOMENTS[name]
 
     def moment(of: Callable[..., Any], outer: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            given = _parameters(name, count, args, kwargs)
-            shapes = [given[k] for k in _NAMES.get(name, ())[:count]]
-            loc, scale, *shapes = _doubles(given["loc"], given["scale"], *shapes)
-            (made,) = arrays(outer(of(*shapes), loc, scale))
-            return _checked(made, row, shapes, scale)
+            inputs = _parameters(name, count, args, kwargs)
+            shapes = [inputs[k] for k in _NAMES.get(name, ())[:count]]
+            loc, scale, *shapes = _doubles(inputs["loc"], inputs["scale"], *shapes)
+            (result,) = arrays(outer(of(*shapes), loc, scale))
+            return _checked(result, row, shapes, scale)
 
         return call
 
     def stats(*args: Any, moments: str = "mv", **kwargs: Any) -> Any:
         if set(moments) - {"m", "v"}:
             raise refuse(f"scipy.stats.{name}.stats with moments={moments!r}")
-        both = {"m": found["mean"], "v": found["var"]}
+        both = {"m": table["mean"], "v": table["var"]}
         each = tuple([both[k](*args, **kwargs) for k in "mv" if k in moments])
         return each if len(each) > 1 else each[0]
 
@@ -174,17 +174,17 @@ def _of_moments(row: Row, count: int, name: str, own: dict[str, Callable[..., An
         below = 0.5 * (1.0 - confidence)
         return own["ppf"](below, *args, **kwargs), own["ppf"](1.0 - below, *args, **kwargs)
 
-    found = {
+    table = {
         "mean": moment(mean, lambda m, loc, scale: m * scale + loc),
         "var": moment(var, lambda v, loc, scale: v * scale * scale + 0.0 * loc),
         "std": moment(var, lambda v, loc, scale: np.sqrt(v) * scale + 0.0 * loc),
         "stats": stats,
     }
     if entropy is not None:
-        found["entropy"] = moment(entropy, lambda h, loc, scale: h + np.log(scale) + 0.0 * loc)
+        table["entropy"] = moment(entropy, lambda h, loc, scale: h + np.log(scale) + 0.0 * loc)
     if "ppf" in own:
-        found |= {"median": lambda *args, **kwargs: own["ppf"](0.5, *args, **kwargs), "interval": interval}
-    return found
+        table |= {"median": lambda *args, **kwargs: own["ppf"](0.5, *args, **kwargs), "interval": interval}
+    return table
 
 
 def _fits(x: Any, row: Row, i: int) -> Any:
@@ -227,22 +227,22 @@ class _Density:
         row, z = self.row, _standard(x, loc, scale)
         outside = self._outside(z, shapes)
         safe = z if outside is None else np.where(outside, _inside(row), z)
-        found = row.log(safe, *shapes)
+        result = row.log(safe, *shapes)
         if self.outer is not None:
-            found = self._by_powers(safe, shapes, found)
-            found = found if outside is None else np.where(outside, 0.0, found)
-            return _checked(found if _is_one(scale) else found / scale, row, shapes, scale)
+            result = self._by_powers(safe, shapes, result)
+            result = result if outside is None else np.where(outside, 0.0, result)
+            return _checked(result if _is_one(scale) else result / scale, row, shapes, scale)
         if outside is not None:
-            found = np.where(outside, -math.inf, found)
+            result = np.where(outside, -math.inf, result)
         if row.open:  # the slope of what falls to -inf there
             start = z == row.low
-            found = np.where(start, np.log(np.where(start, z - row.low, 1.0)), found)
+            result = np.where(start, np.log(np.where(start, z - row.low, 1.0)), result)
         if not _is_one(scale):
-            found = found - np.log(scale)
-        return _checked(found, row, shapes, scale)
+            result = result - np.log(scale)
+        return _checked(result, row, shapes, scale)
 
     def _by_powers(self, z: Any, shapes: list[Any], log: Any) -> Any:
-        """The density, by its factors where one is 0 or infinite, and the logarithm has no derivatives."""
+        """Compute the density by its factors, where one is 0 or infinite and the logarithm has no derivatives."""
         if self.row.powers is None:
             return self.outer(log)
         end = np.isinf(log)
@@ -278,13 +278,13 @@ class _Cumulative:
         start = z == row.low if not self.discrete and row.low > -math.inf else None
         if start is not None:
             under, safe = under | start, np.where(start, _inside(row), safe)
-        found = np.where(under, self.below, np.where(over, self.above, self.function(safe, *shapes)))
+        result = np.where(under, self.below, np.where(over, self.above, self.function(safe, *shapes)))
         if start is not None and self.below == -math.inf:  # it rises from there
-            found = np.where(start, np.log(np.where(start, z - row.low, 1.0)), found)
-        return _checked(found, row, shapes, scale)
+            result = np.where(start, np.log(np.where(start, z - row.low, 1.0)), result)
+        return _checked(result, row, shapes, scale)
 
     def _ends(self, z: Any) -> tuple[Any, Any]:
-        """Where z is outside; at an infinite end as well, if the function has a finite value there."""
+        """Return the mask of z outside the support, with infinite ends if the function is finite there."""
         row = self.row
         under = z <= row.low if row.low == -math.inf < self.below else z < row.low
         return under, z >= row.high if row.high == math.inf and self.above > -math.inf else z > row.high
@@ -296,8 +296,8 @@ class _Inverse:
 
     def __call__(self, q: Any, shapes: list[Any], loc: Any, scale: Any) -> Any:
         outside = (q < 0) | (q > 1)
-        found = np.where(outside, math.nan, self.function(np.where(outside, 0.5, q), *shapes))
-        return _checked(found * scale + loc, self.row, shapes, scale)
+        result = np.where(outside, math.nan, self.function(np.where(outside, 0.5, q), *shapes))
+        return _checked(result * scale + loc, self.row, shapes, scale)
 
 
 # -- which objects they stand for ----------------------------------------------------------------------------------
@@ -326,6 +326,6 @@ def _of_stats(value: Any, read: Any) -> Any:
 
 
 def _name(dist: Any, known: dict[str, Any]) -> str:
-    """The name of a distribution of SciPy's, which may be another one of the same class; "" for others."""
+    """Return the name of a SciPy distribution, possibly of another instance of its class; "" for others."""
     usual = type(dist).__name__.removesuffix("_gen")
     return usual if known.get(usual) is dist else next((k for k, x in known.items() if x is dist), "")

@@ -1,7 +1,6 @@
-"""What `tracegrad.scipy_api.stats.distributions` knows of the means, variances and entropies of distributions of one
-variable.
+"""Table of means, variances and entropies of univariate distributions.
 
-Each is a row of three functions of the parameters of the shape, for location 0 and scale 1; None where SciPy sums.
+Each row has three functions of the shape parameters, for location 0 and scale 1; None where SciPy sums.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def _above(x: Any, least: float, found: Callable[[Any], Any], other: float = mat
 
 
 def _constant(x: float) -> Callable[..., Any]:
-    """A number that is the same for all parameters of the shape."""
+    """Make a function with the same value for all shape parameters."""
     return lambda *shapes: x if not shapes else x + 0.0 * shapes[0]
 
 

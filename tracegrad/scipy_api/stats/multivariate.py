@@ -1,4 +1,4 @@
-"""What `tracegrad.scipy_api.stats.distributions` knows of distributions of vectors."""
+"""Multivariate distributions of `scipy.stats`: densities, entropies and moments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["VECTORS"]
 
 
 def _normal(x: Any, mean: Any = None, cov: Any = 1, allow_singular: bool = False) -> Any:
-    """Of `multivariate_normal`: vectors along the last axis; as in SciPy, the results have no axes of one element."""
+    """Log-density of `multivariate_normal`, with vectors along the last axis; axes of one element are dropped."""
     (x,) = _doubles(x)
     mean, factor = _shape_of(mean, cov, allow_singular)
     dim = factor.shape[0]
@@ -30,7 +30,7 @@ def _normal(x: Any, mean: Any = None, cov: Any = 1, allow_singular: bool = False
 
 
 def _shape_of(mean: Any, cov: Any, allow_singular: bool) -> tuple[Any, Any]:
-    """The mean as a vector, and the Cholesky factor of the covariances as a matrix."""
+    """Return the mean as a vector, and the Cholesky factor of the covariances as a matrix."""
     if hasattr(cov, "whiten"):
         raise refuse("scipy.stats.multivariate_normal with a scipy.stats.Covariance", "give the matrix")
     several = mean is None and len(np.shape(cov)) == 2
@@ -58,7 +58,7 @@ def _doubles(*xs: Any) -> list[Any]:
 
 
 def _vectors(x: Any, dim: int) -> Any:
-    """As SciPy reads points: numbers are points of one dimension, a vector of this length is one point."""
+    """Convert points as SciPy does: numbers are points of one dimension, a vector of this length is one point."""
     if not x.shape:
         return x.reshape(1)
     if len(x.shape) == 1:
@@ -67,7 +67,7 @@ def _vectors(x: Any, dim: int) -> Any:
 
 
 def _dirichlet(x: Any, alpha: Any) -> Any:
-    """Of `dirichlet`: vectors along the first axis, the last element of which may be left out."""
+    """Log-density of `dirichlet`, with vectors along the first axis, whose last element is optional."""
     x, alpha = _doubles(x, alpha)
     n = alpha.shape[0]
     if x.shape[0] + 1 == n:
@@ -104,14 +104,14 @@ def _multinomial_cov(n: Any, p: Any) -> Any:
 
 
 def _multinomial(x: Any, n: Any, p: Any) -> Any:
-    """Of `multinomial`: counts along the last axis; -inf where they do not make up `n`."""
+    """Log-probability of `multinomial`, with counts along the last axis; -inf unless their sum is `n`."""
     x, n, p = _doubles(x, n, p)
     if x.shape[-1:] != p.shape[-1:]:
         raise ValueError(located(f"multinomial: counts of the shape {x.shape} for probabilities of {p.shape}"))
     # The last probability is what the others leave.
     p = np.concatenate([p[..., :-1], 1.0 - np.sum(p[..., :-1], axis=-1, keepdims=True)], axis=-1)
-    found = gammaln(n + 1.0) + np.sum(xlogy(x, p) - gammaln(x + 1.0), axis=-1)
-    return np.where(np.sum(x, axis=-1) == n, found, -math.inf)
+    result = gammaln(n + 1.0) + np.sum(xlogy(x, p) - gammaln(x + 1.0), axis=-1)
+    return np.where(np.sum(x, axis=-1) == n, result, -math.inf)
 
 
 def _with_density(name: str, log: Callable[..., Any]) -> dict[str, Callable[..., Any]]:

@@ -1,6 +1,6 @@
-"""`scipy.stats`: what is said of samples. Of functions that give a `pvalue`, the derivatives are those of both results.
+"""Sample statistics and tests of `scipy.stats`; statistic and `pvalue` both have derivatives.
 
-Each works along one axis, or on all elements where that is None, and only nan_policy="propagate" is known.
+Each function works along one axis, or on all elements if the axis is None. Only nan_policy="propagate" is supported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _stdtr, _entr, _rel_entr = of_special("stdtr"), of_special("entr"), of_special("
 
 
 class Test(NamedTuple):
-    """What SciPy says of two samples, under its names."""
+    """Result of a test of two samples, with SciPy's names."""
 
     statistic: Any
     pvalue: Any
@@ -42,7 +42,7 @@ class _Line(NamedTuple):
 
 
 class Line(_Line):
-    """What `scipy.stats.linregress` gives: five values, and one more under its name."""
+    """Result of `scipy.stats.linregress`: five values, and one more by its name."""
 
     intercept_stderr: Any
 
@@ -56,7 +56,7 @@ def _only(function: str, nan_policy: Any = "propagate", **given: Any) -> None:
 
 
 def _sample(x: Any, axis: Any) -> tuple[Any, Any]:
-    """The sample with its axis last, and what gives a result of it the axes of the sample."""
+    """Return the sample with its axis last, and the function that restores the axes of a result."""
     (x,) = arrays(x)
     x = to_float(x)
     if axis is None or not x.ndim:  # a number is a sample of one
@@ -90,18 +90,18 @@ def _along(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
     def declare(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            given = _signature(name).bind(*args, **kwargs)
-            given.apply_defaults()
-            values = given.arguments
+            inputs = _signature(name).bind(*args, **kwargs)
+            inputs.apply_defaults()
+            values = inputs.arguments
             _only(name, values.pop("nan_policy", "propagate"))
             axis, keepdims = values.pop("axis"), values.pop("keepdims", False)
             dtype = values.pop("dtype", None)
-            x, kept = _sample(values.pop(next(iter(values))), axis)
+            x, saved = _sample(values.pop(next(iter(values))), axis)
             x = x if dtype is None else x.astype(dtype)
             if values.get("weights") is not None:
                 values["weights"] = np.broadcast_to(_sample(values["weights"], axis)[0], x.shape)
-            found = function(x, **values)
-            return kept(found) if keepdims else found
+            result = function(x, **values)
+            return saved(result) if keepdims else result
 
         shadow(f"scipy.stats.{name}")(call)
         return function
@@ -118,7 +118,7 @@ def moment(x: Any, order: Any = 1, center: Any = None) -> Any:
 
 
 def _ratio(x: Any, order: int, power: float) -> Any:
-    """A moment over a power of the variance, nan where all elements are the same."""
+    """Divide a moment by a power of the variance; nan if all elements are equal."""
     m2, center = _central(x, 2), np.mean(x, axis=-1)
     same = m2 <= (np.finfo(m2.dtype).eps * center) ** 2
     return np.where(same, math.nan, _central(x, order) / np.where(same, 1.0, m2) ** power)
@@ -127,19 +127,19 @@ def _ratio(x: Any, order: int, power: float) -> Any:
 @_along("skew")
 def skew(x: Any, bias: bool = True) -> Any:
     """`scipy.stats.skew`."""
-    found = _ratio(x, 3, 1.5)
+    result = _ratio(x, 3, 1.5)
     n = x.shape[-1]
-    return found if bias or n < 3 else math.sqrt((n - 1.0) * n) / (n - 2.0) * found
+    return result if bias or n < 3 else math.sqrt((n - 1.0) * n) / (n - 2.0) * result
 
 
 @_along("kurtosis")
 def kurtosis(x: Any, fisher: bool = True, bias: bool = True) -> Any:
     """`scipy.stats.kurtosis`."""
-    found = _ratio(x, 4, 2.0)
+    result = _ratio(x, 4, 2.0)
     n = x.shape[-1]
     if not bias and n > 3:
-        found = ((n**2 - 1.0) * found - 3.0 * (n - 1) ** 2.0) / ((n - 2) * (n - 3)) + 3.0
-    return found - 3.0 if fisher else found
+        result = ((n**2 - 1.0) * result - 3.0 * (n - 1) ** 2.0) / ((n - 2) * (n - 3)) + 3.0
+    return result - 3.0 if fisher else result
 
 
 @_along("sem")
@@ -219,15 +219,15 @@ def entropy(pk: Any, qk: Any = None, base: Any = None, axis: Any = 0, *, nan_pol
     _only("entropy", nan_policy)
     if base is not None and base <= 0:
         raise ValueError("`base` must be a positive number or `None`.")
-    p, kept = _sample(pk, axis)
+    p, saved = _sample(pk, axis)
     p = p / np.sum(p, axis=-1, keepdims=True)
     if qk is None:
-        found = np.sum(_entr(p), axis=-1)
+        result = np.sum(_entr(p), axis=-1)
     else:
         q, _ = _sample(qk, axis)
-        found = np.sum(_rel_entr(p, q / np.sum(q, axis=-1, keepdims=True)), axis=-1)
-    found = found if base is None else found / math.log(base)
-    return kept(found) if keepdims else found
+        result = np.sum(_rel_entr(p, q / np.sum(q, axis=-1, keepdims=True)), axis=-1)
+    result = result if base is None else result / math.log(base)
+    return saved(result) if keepdims else result
 
 
 @shadow("scipy.stats.zmap")
@@ -252,7 +252,7 @@ def gzscore(a: Any, *, axis: Any = 0, ddof: Any = 0, nan_policy: str = "propagat
 
 
 def _of_t(t: Any, df: Any) -> Any:
-    """How likely a statistic as far from 0 is, on both sides."""
+    """Compute the two-sided p-value of a t statistic."""
     return 2.0 * _stdtr(df, -np.abs(t))
 
 
@@ -276,16 +276,16 @@ def linregress(x: Any, y: Any, alternative: str = "two-sided", *, axis: Any = 0,
                keepdims: bool = False) -> Line:  # fmt: skip
     """`scipy.stats.linregress`."""
     _only("linregress", nan_policy, alternative=alternative)
-    (p, kept), (q, _) = _sample(x, axis), _sample(y, axis)
+    (p, saved), (q, _) = _sample(x, axis), _sample(y, axis)
     n, xmean, ymean = p.shape[-1], np.mean(p, axis=-1), np.mean(q, axis=-1)
     dx, dy = p - xmean[..., None], q - ymean[..., None]
     ssx, ssy, both = np.mean(dx * dx, axis=-1), np.mean(dy * dy, axis=-1), np.mean(dx * dy, axis=-1)
     r = both / np.sqrt(ssx * ssy)
-    slope = both / ssx
+    derivative = both / ssx
     t = r * np.sqrt((n - 2.0) / ((1.0 - r + 1e-20) * (1.0 + r + 1e-20)))
     error = np.sqrt((1.0 - r * r) * ssy / ssx / (n - 2.0))
-    found = [slope, ymean - slope * xmean, r, _of_t(t, n - 2.0), error, error * np.sqrt(ssx + xmean**2)]
-    *five, other = map(kept, found) if keepdims else found
+    results = [derivative, ymean - derivative * xmean, r, _of_t(t, n - 2.0), error, error * np.sqrt(ssx + xmean**2)]
+    *five, other = map(saved, results) if keepdims else results
     line = Line(*five)
     line.intercept_stderr = other
     return line
@@ -293,8 +293,8 @@ def linregress(x: Any, y: Any, alternative: str = "two-sided", *, axis: Any = 0,
 
 def _tested(difference: Any, error: Any, df: Any, kept: Any) -> Test:
     t = difference / error
-    found = t, _of_t(t, df)
-    return Test(*(found if kept is None else map(kept, found)))
+    results = t, _of_t(t, df)
+    return Test(*(results if kept is None else map(kept, results)))
 
 
 @shadow("scipy.stats.ttest_1samp")
@@ -302,10 +302,10 @@ def ttest_1samp(a: Any, popmean: Any, axis: Any = 0, nan_policy: str = "propagat
                 keepdims: bool = False) -> Test:  # fmt: skip
     """`scipy.stats.ttest_1samp`: the statistic and the p-value."""
     _only("ttest_1samp", nan_policy, alternative=alternative)
-    x, kept = _sample(a, axis)
+    x, saved = _sample(a, axis)
     n = x.shape[-1]
     error = _deviation(x, 1) / math.sqrt(n)
-    return _tested(np.mean(x, axis=-1) - popmean, error, n - 1.0, kept if keepdims else None)
+    return _tested(np.mean(x, axis=-1) - popmean, error, n - 1.0, saved if keepdims else None)
 
 
 @shadow("scipy.stats.ttest_rel")
@@ -313,8 +313,8 @@ def ttest_rel(a: Any, b: Any, axis: Any = 0, nan_policy: str = "propagate", alte
               keepdims: bool = False) -> Test:  # fmt: skip
     """`scipy.stats.ttest_rel`: the statistic and the p-value."""
     p, q = (to_float(v) for v in arrays(a, b))
-    found: Test = ttest_1samp(p - q, 0.0, axis, nan_policy, alternative, keepdims=keepdims)
-    return found
+    result: Test = ttest_1samp(p - q, 0.0, axis, nan_policy, alternative, keepdims=keepdims)
+    return result
 
 
 @shadow("scipy.stats.ttest_ind")
@@ -324,7 +324,7 @@ def ttest_ind(
 ) -> Test:  # fmt: skip
     """`scipy.stats.ttest_ind`: the statistic and the p-value, by pooled variances or Welch's."""
     _only("ttest_ind", nan_policy, alternative=alternative, method=method, trim=trim or None)
-    (p, kept), (q, _) = _sample(a, axis), _sample(b, axis)
+    (p, saved), (q, _) = _sample(a, axis), _sample(b, axis)
     n, m = p.shape[-1], q.shape[-1]
     u, v = np.var(p, axis=-1, ddof=1), np.var(q, axis=-1, ddof=1)
     if equal_var:
@@ -333,11 +333,11 @@ def ttest_ind(
     else:
         u, v = u / n, v / m
         df, error = (u + v) ** 2 / (u**2 / (n - 1) + v**2 / (m - 1)), np.sqrt(u + v)
-    return _tested(np.mean(p, axis=-1) - np.mean(q, axis=-1), error, df, kept if keepdims else None)
+    return _tested(np.mean(p, axis=-1) - np.mean(q, axis=-1), error, df, saved if keepdims else None)
 
 
 def _gaps(u: Any, v: Any, u_weights: Any, v_weights: Any) -> tuple[Any, Any]:
-    """The differences of two distribution functions of samples, and the widths of the steps on which they hold."""
+    """Return the differences of two empirical distribution functions, and the widths of their steps."""
     p, q = (np.ravel(to_float(x)) for x in arrays(u, v))
     every = np.sort(np.concatenate([p, q]))
 

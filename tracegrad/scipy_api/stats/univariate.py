@@ -1,8 +1,7 @@
-"""What `tracegrad.scipy_api.stats.distributions` knows of distributions of one variable, in NumPy's and SciPy's
-functions.
+"""Table of univariate distributions of `scipy.stats`, in functions of NumPy and SciPy.
 
-Each is a row: for a standard variable (location 0, scale 1) and parameters of the shape, the logarithm of the density,
-and the distribution function, what is beyond it, and the inverse of it where there are short ways.
+Each row describes a standard variable (location 0, scale 1) with shape parameters: the log-density; and the
+distribution function, the survival function and the quantile function where closed forms exist.
 """
 
 from __future__ import annotations
@@ -44,9 +43,12 @@ def xlog1my(x: Any, y: Any) -> Any:
 
 @dataclass(frozen=True)
 class Row:
-    """A distribution: `log` of the density, distribution function `cdf`, what is beyond it, `sf`, logarithms of these,
-    and the inverses `ppf` and `isf`; `low` and `high` are the ends of where it is (a function of the parameters, for
-    some)."""
+    """Univariate distribution: functions of a standard variable, and its support.
+
+    `log` is the log-density, `cdf` the distribution function, `sf` the survival function, with their logarithms, and
+    `ppf` and `isf` are the inverses. `low` and `high` are the ends of the support, for some a function of the
+    parameters.
+    """
 
     log: Function
     cdf: Function | None = None
@@ -240,7 +242,7 @@ _DISCRETE: dict[str, Row] = {
 
 
 def _inverse(name: str, which: str) -> Function:
-    """Steps, which have no slopes."""
+    """Make a quantile function of a discrete distribution, a step function without derivative."""
     return lambda *xs: call(f"_{name}_{which}", *[x if is_literal(x) else stop_gradient(x) for x in xs])
 
 

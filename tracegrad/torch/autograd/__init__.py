@@ -1,4 +1,4 @@
-"""What `torch.autograd` offers: derivatives along the eager tape, operations with rules of one's own, and checks."""
+"""Namespace of `torch.autograd`: derivatives on the eager tape, operations with user-defined rules, and checks."""
 
 from tracegrad.torch.autograd import forward_ad, functional, graph
 from tracegrad.torch.autograd.anomaly_mode import detect_anomaly, set_detect_anomaly

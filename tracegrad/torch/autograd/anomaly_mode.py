@@ -1,6 +1,6 @@
-"""Anomaly detection: which operation made the nan of a gradient, and where in the user's code it stands.
+"""Anomaly detection: name the operation that made a nan in a gradient, and its line in the user's code.
 
-Compiled functions look at their results meanwhile, off their hot paths (`tracegrad.runtime.diagnostics.nan_origin`).
+Compiled functions check their results in this mode, off their fast paths (`tracegrad.runtime.diagnostics.nan_origin`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["detect_anomaly", "is_anomaly_check_nan_enabled", "is_anomaly_enabled
 
 
 class _Thread(threading.local):
-    """Of each thread, the key by which it keeps calls from hot paths; it goes with the thread."""
+    """Key of a thread, under which it stores the calls of fast paths; it is freed with the thread."""
 
     def __init__(self) -> None:
         self.key: Any = _Thread._Key()
@@ -31,11 +31,11 @@ _thread = _Thread()
 
 
 class set_detect_anomaly:
-    """Look for anomalies from now on in this thread, or not; as a context manager, for a while.
+    """Switch anomaly detection in this thread on or off; as a context manager, for its block.
 
-    Nodes recorded meanwhile know the lines that made them. A backward pass gives a warning with the lines of a node
-    whose derivative fails; with `check_nan`, nan in a result is a failure (RuntimeError). So it is in the result of a
-    compiled function, whose error names the user's line where the nan arose.
+    Nodes recorded in this mode know the lines that made them. A backward pass issues a warning with the lines of a node
+    whose derivative fails. With `check_nan`, nan in a result is a failure (RuntimeError), also in the result of a
+    compiled function; the error names the user's line where the nan arose.
 
     >>> with set_detect_anomaly(True):
     ...     is_anomaly_enabled()
@@ -54,8 +54,9 @@ class set_detect_anomaly:
 
 
 class detect_anomaly:
-    """A context in which anomalies are looked for, see `set_detect_anomaly`. It is slow, and says so in a warning.
-    Compiled functions are as fast as ever where no nan is, but for what calls cost beside their programs.
+    """Context manager of anomaly detection, see `set_detect_anomaly`. It is slow, and says so in a warning.
+
+    Compiled functions without nan run their usual programs; only the overhead of a call increases.
 
     >>> from tracegrad import tensor
     >>> x = tensor([0.0], requires_grad=True)

@@ -1,4 +1,4 @@
-"""What a `backward` of a user's may return: as many cotangents as inputs, each fitting its input."""
+"""Check the result of a user's `backward`: one cotangent for each input, with the input's shape."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ __all__ = ["Inputs", "zeros"]
 
 
 def zeros(spec: Any) -> Any:
-    """The cotangent 0 of a value: an ndarray, or a value of the trace under way."""
+    """Return the cotangent 0 of a value: an ndarray, or a value of the active trace."""
     return full(shape=spec.shape, value=0.0 if spec.dtype.kind in "fc" else 0, dtype=spec.dtype.name)
 
 
 class Inputs(NamedTuple):
-    """The arguments of a call: how many there are; the positions of those that a derivative may be taken with respect
-    to, and their specs; the positions of those that are no arrays. With `numbers`, as NumPy has it, a Python number
-    will do for a cotangent without axes, and counts as an array."""
+    """Arguments of a call: their number, the specs of the differentiable ones, and the positions of non-arrays.
+
+    With `numbers`, as in NumPy, a Python number counts as an array, and as a cotangent without axes.
+    """
 
     number: int
     places: Sequence[int]
@@ -34,29 +35,30 @@ class Inputs(NamedTuple):
 
     @classmethod
     def of(cls, args: Sequence[Any], places: Sequence[int], numbers: bool) -> Inputs:
-        """Those of a call with `args`."""
+        """Make the inputs of a call with `args`."""
         arrays = (Carrier, np.ndarray, np.generic, float) if numbers else (Carrier, np.ndarray, np.generic)
         others = [k for k, x in enumerate(args) if not isinstance(x, arrays)]
         return cls(len(args), places, [Spec(args[k].shape, args[k].dtype) for k in places], others, numbers)
 
     def cotangents(self, name: str, result: Any, wanted: Sequence[Any]) -> list[Any]:
-        """The cotangents of the arrays, out of what the backward pass `name` returned: summed and converted to the
-        shape and dtype of each, and None where `wanted` is false.
+        """Extract the arrays' cotangents from the result of the backward pass `name`; None where `wanted` is false.
 
-        RuntimeError for a wrong number, for something that is not an array, for one of an argument that is no array,
-        and for a shape that the argument's cannot be broadcast to.
+        They are summed and converted to the shape and dtype of each array.
+
+        RuntimeError for a wrong number, for an object that is not an array, for a cotangent of a non-array, and for a
+        shape that the argument's shape does not broadcast to.
         """
-        given = result if isinstance(result, tuple) else (result,)
-        if len(given) > self.number and all(x is None for x in given[self.number :]):
-            given = given[: self.number]
-        if len(given) != self.number:
+        args = result if isinstance(result, tuple) else (result,)
+        if len(args) > self.number and all(x is None for x in args[self.number :]):
+            args = args[: self.number]
+        if len(args) != self.number:
             raise RuntimeError(
                 located(
                     f"function {name} returned an incorrect number of gradients (expected {self.number}, "
-                    f"got {len(given)})"
+                    f"got {len(args)})"
                 )
             )
-        for k, x in enumerate(given):
+        for k, x in enumerate(args):
             if x is not None and k in self.others:
                 raise RuntimeError(
                     located(
@@ -64,7 +66,7 @@ class Inputs(NamedTuple):
                         "corresponding forward input was not a Variable"
                     )
                 )
-        return [self._fitted(name, i, given[k]) if wanted[i] else None for i, k in enumerate(self.places)]
+        return [self._fitted(name, i, args[k]) if wanted[i] else None for i, k in enumerate(self.places)]
 
     def _fitted(self, name: str, i: int, x: Any) -> Any:
         if x is None:

@@ -1,9 +1,9 @@
-"""Derivatives by central differences, which know nothing of the tape: what `gradcheck` compares its gradients with.
+"""Numerical derivatives by central differences, independent of the tape: the reference of `gradcheck`.
 
-A Tensor is changed where it is, so a function that reads it from elsewhere than its arguments sees the change too.
+A Tensor is perturbed in place, so a function that reads it other than by its arguments sees the change too.
 
-Complex numbers follow PyTorch: for a real function `L` of `z = x + iy`, the gradient is `dL/dx + i dL/dy`, and a
-complex function is two real ones, its real and its imaginary part.
+Complex numbers follow PyTorch: for a real function `L` of `z = x + iy` the gradient is `dL/dx + i dL/dy`. A complex
+function is treated as two real functions, its real and its imaginary part.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from tracegrad.errors import located
 
-__all__ = ["Call", "Slopes", "along", "columns"]
+__all__ = ["Call", "Derivatives", "along", "columns"]
 
 Array = np.ndarray[Any, Any]
 # The function at its present inputs: one array for each output.
@@ -23,22 +23,23 @@ Call = Callable[[], Sequence[Array]]
 Part = Callable[[Any], Any]
 
 
-class Slopes:
-    """How one output changes with one input: per step along its real and, if it is complex, its imaginary axis."""
+class Derivatives:
+    """Derivative of one output with respect to one input, per step along its real and, if complex, imaginary axis."""
 
     def __init__(self, real: Array, imaginary: Array | None):
         self.real, self.imaginary = real, imaginary
 
     def of(self, part: Part) -> Array:
-        """The gradient of one part of the output, `np.real` or `np.imag`."""
-        slope: Array = part(self.real)
-        return slope if self.imaginary is None else slope + 1j * part(self.imaginary)
+        """Return the gradient of one part of the output, `np.real` or `np.imag`."""
+        derivative: Array = part(self.real)
+        return derivative if self.imaginary is None else derivative + 1j * part(self.imaginary)
 
 
-def columns(call: Call, array: Array, eps: float) -> list[Slopes]:
-    """For each output, the slopes along each element of the input: a matrix, elements of the input by those of it.
+def columns(call: Call, array: Array, eps: float) -> list[Derivatives]:
+    """Compute, for each output, the derivatives along each element of the input, as a matrix.
 
-    AssertionError if a step changes the shape or dtype of an output.
+    Rows are elements of the input, columns elements of the output. AssertionError if a step changes the shape or dtype
+    of an output.
     """
     directions = [(array.shape, index) for index in np.ndindex(array.shape)]
     real = [_outputs(call, array, _unit(array, index, eps), eps, index) for _, index in directions]
@@ -46,24 +47,24 @@ def columns(call: Call, array: Array, eps: float) -> list[Slopes]:
     if array.dtype.kind == "c":
         imaginary = [_outputs(call, array, _unit(array, index, eps * 1j), eps, index) for _, index in directions]
     if not real:
-        return [Slopes(np.zeros((0, x.size), x.dtype), None) for x in call()]
+        return [Derivatives(np.zeros((0, x.size), x.dtype), None) for x in call()]
     return [
-        Slopes(np.stack(x), None if imaginary is None else np.stack(y))
+        Derivatives(np.stack(x), None if imaginary is None else np.stack(y))
         for x, y in zip(zip(*real), zip(*(imaginary or real)))
     ]
 
 
-def along(call: Call, array: Array, direction: tuple[Array, Array], eps: float) -> list[Slopes]:
-    """For each output, the slopes along a direction of the input, its real and its imaginary part: vectors.
+def along(call: Call, array: Array, direction: tuple[Array, Array], eps: float) -> list[Derivatives]:
+    """Compute, for each output, the derivatives along the real and the imaginary part of a direction, as vectors.
 
     AssertionError if a step changes the shape or dtype of an output.
     """
     u, v = (d.reshape(array.shape) for d in direction)
     real = _outputs(call, array, (u * eps).astype(array.dtype), eps, None)
     if array.dtype.kind != "c":
-        return [Slopes(x, None) for x in real]
+        return [Derivatives(x, None) for x in real]
     imaginary = _outputs(call, array, (v * (eps * 1j)).astype(array.dtype), eps, None)
-    return [Slopes(x, y) for x, y in zip(real, imaginary)]
+    return [Derivatives(x, y) for x, y in zip(real, imaginary)]
 
 
 def _unit(array: Array, index: tuple[int, ...], step: Any) -> Array:
@@ -73,7 +74,7 @@ def _unit(array: Array, index: tuple[int, ...], step: Any) -> Array:
 
 
 def _outputs(call: Call, array: Array, step: Array, eps: float, index: tuple[int, ...] | None) -> list[Array]:
-    """`(f(x + step) - f(x - step)) / (2 eps)` of each output, flat; `x` is what `array` holds, now and afterwards."""
+    """Compute `(f(x + step) - f(x - step)) / (2 eps)` of each output, flat; `array` holds `x` before and after."""
     before = array.copy()
     try:
         array[...] = before - step

@@ -1,8 +1,8 @@
-"""Forward mode, as `torch.autograd.forward_ad` has it: dual Tensors, which have a tangent within a dual level.
+"""Forward mode of `torch.autograd.forward_ad`: dual Tensors, which have a tangent within a dual level.
 
-What is computed from dual Tensors is dual: its tangent is the derivative along theirs. Tangents are on the tape, so
-backward passes and forward mode nest: derivatives of a tangent, and tangents of gradients. There is one level at a
-time, in each thread.
+Results of dual Tensors are dual: the tangent of a result is the derivative along the tangents of its operands. Tangents
+are recorded on the tape, so forward mode and backward passes nest: a tangent can be differentiated, and a gradient can
+have a tangent. Each thread has one level at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = [
 
 
 class UnpackedDualTensor(NamedTuple):
-    """What `unpack_dual` gives: a Tensor without tangent, and the tangent or None."""
+    """Result of `unpack_dual`: a Tensor without tangent, and the tangent or None."""
 
     primal: Any
     tangent: Any
@@ -69,10 +69,10 @@ class dual_level:
 
 
 def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
-    """A view of `tensor` that has this tangent: a Tensor of its shape, to which derivatives flow as well.
+    """Make a view of `tensor` with this tangent, a Tensor of its shape, to which derivatives flow too.
 
-    RuntimeError outside of dual levels, for a tangent of another shape and for a Tensor that has one; ValueError for
-    dtypes that are neither floating nor complex, TypeError for what is not a Tensor.
+    RuntimeError outside dual levels, for a tangent of another shape, and for a Tensor that has a tangent; ValueError
+    for dtypes that are neither floating nor complex; TypeError for other objects than Tensors.
     """
     if STATE.level is None:
         raise RuntimeError(
@@ -99,9 +99,9 @@ def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
 
 
 def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
-    """A view of `tensor` without a tangent, and the tangent; None for zero, and outside of dual levels.
+    """Split a dual Tensor into a view without a tangent, and the tangent; None for zero, and outside dual levels.
 
-    TypeError for what is not a Tensor.
+    TypeError for other objects than Tensors.
     """
     if not isinstance(tensor, Tensor):
         raise TypeError(located(f"unpack_dual: expected a Tensor, got {type(tensor).__name__}"))

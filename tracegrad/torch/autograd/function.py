@@ -1,7 +1,7 @@
-"""`Function`: an operation with a derivative of the user's, as in PyTorch.
+"""Class `Function`: an operation with a user-defined derivative, as in PyTorch.
 
-The same class works on Tensors, where a call is one node of the tape; on ndarrays, where it just computes; and inside
-traced functions, where `forward` is recorded, and `backward` wherever a derivative is taken.
+One class works on Tensors, where a call is one node of the tape; on ndarrays, where it computes without recording; and
+in traced functions, where `forward` is recorded at the call, and `backward` when a derivative is taken.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ __all__ = ["Function", "FunctionCtx", "inlined", "once_differentiable"]
 
 
 class Function:
-    """An operation that says itself what its derivative is. Subclasses define static methods and are called by `apply`.
+    """Operation with a user-defined derivative: subclasses define static methods and are called by `apply`.
 
-    `forward(ctx, *args)` computes, on values that nothing is recorded of, and returns an array or a tuple of arrays and
-    other objects. `backward(ctx, *grads)` returns a cotangent (or None) for each argument of `forward`, given those of
-    its outputs; it is recorded itself under `create_graph`. `jvp(ctx, *tangents)` returns a tangent for each output,
-    given those of the arguments, for forward mode. In between, `ctx` (`FunctionCtx`) carries what
-    `ctx.save_for_backward` was given, and attributes. Or `forward(*args)` does without a context, and
-    `setup_context(ctx, inputs, output)` says what is kept.
+    `forward(ctx, *args)` computes on values that are not recorded, and returns an array, or a tuple of arrays and other
+    objects. `backward(ctx, *grads)` receives the cotangents of the outputs, and returns a cotangent (or None) for each
+    argument of `forward`; it is recorded itself under `create_graph`. For forward mode, `jvp(ctx, *tangents)` receives
+    the tangents of the arguments, and returns a tangent for each output. `ctx` (`FunctionCtx`) carries the values
+    passed to `ctx.save_for_backward`, and attributes. Alternatively, `forward(*args)` has no context, and
+    `setup_context(ctx, inputs, output)` saves the values.
 
-    Inside a traced function, what the methods do is recorded. With the class attribute `opaque = True` they run as they
-    are instead, at each call and each turn of a loop, on Tensors or ndarrays with values (SciPy and the like will do).
-    `forward` runs once in each call; `backward`, whose derivative is refused, gets the context that it leaves. There,
-    arrays and numbers cost least; of contexts with other objects, the last 16384 that wait for `backward` are held.
+    Inside a traced function the methods are recorded. With the class attribute `opaque = True` they run untraced
+    instead, at each call and each iteration of a loop, on Tensors or ndarrays with values, so they may call SciPy and
+    other libraries. `forward` runs once in each call. `backward`, whose derivative is refused, receives the context
+    that `forward` has filled. Contexts with arrays and numbers only are cheapest; for contexts with other objects, the
+    last 16384 that wait for `backward` are held.
 
-    Raises RuntimeError for what `backward` must not return: a wrong number of cotangents, or one that does not fit the
-    shape of its argument.
+    RuntimeError if `backward` returns a wrong number of cotangents, or one that does not fit the shape of its argument.
 
     >>> import numpy as np
     >>> from tracegrad import tensor
@@ -104,12 +104,12 @@ class Function:
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
-        """Keep on `ctx` what `backward` needs, for a `forward` without a context."""
+        """Save on `ctx` the values that `backward` needs, for a `forward` without a context."""
         raise NotImplementedError(located("setup_context is not implemented."))
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
-        """The cotangents of the arguments, given those of the outputs; may be called `vjp` as well."""
+        """Compute the cotangents of the arguments from the cotangents of the outputs; may be called `vjp` as well."""
         raise NotImplementedError(
             located(
                 "You must implement either the backward or vjp method for your custom autograd.Function to use it with "
@@ -121,7 +121,7 @@ class Function:
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
-        """The tangents of the outputs, given those of the arguments: what forward mode (`forward_ad`) needs."""
+        """Compute the tangents of the outputs from the tangents of the arguments, for forward mode (`forward_ad`)."""
         raise NotImplementedError(
             located("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
         )
@@ -147,7 +147,7 @@ class Function:
 
     @classmethod
     def computed(cls, context: FunctionCtx, args: tuple[Any, ...]) -> Any:
-        """What `forward` gives; `context` is set up."""
+        """Call `forward`; set up `context`."""
         context.needs_input_grad = context.needs_input_grad or (False,) * len(args)
         traced = any(map(is_traced, args))
         if cls.opaque and traced:
@@ -165,7 +165,7 @@ class Function:
 
     @classmethod
     def pulled(cls, context: FunctionCtx, cotangents: Sequence[Any]) -> Any:
-        """What `backward` gives."""
+        """Call `backward`."""
         if hasattr(context, "_opaque"):
             return once_differentiable(opaque_backward)(context, *cotangents)
         rule = cls.backward
@@ -182,21 +182,21 @@ class Function:
 
     @classmethod
     def _batch_rule(cls, *args: Any) -> Callable[..., Any] | None:
-        """What an opaque call on these arguments is for a batch, if not a call for each of it."""
+        """Return the batch rule of an opaque call on these arguments; None for one call for each example."""
         return None
 
     @classmethod
     def _remember(cls, args: Sequence[Any], kinds: Any, result: Any) -> None:
-        """Keep what an opaque call on arguments of these kinds gave, if that says what others give."""
+        """Store the result of an opaque call on arguments of these kinds, if it determines the results of others."""
 
     @classmethod
     def _foreseen(cls, args: Sequence[Any], kinds: Any) -> Any:
-        """What is like what an opaque call on arguments of these kinds will give, or None."""
+        """Return a value like the result of an opaque call on arguments of these kinds, or None."""
         return None
 
     @classmethod
     def pushed(cls, context: FunctionCtx, tangents: Sequence[Any]) -> Any:
-        """What `jvp` gives; meanwhile `ctx.saved_tensors` are those saved for it, if there are such."""
+        """Call `jvp`, with the tensors saved for it, if any, as `ctx.saved_tensors`."""
         context._for_forward = context.saved_for_forward or None
         try:
             return inlined(cls.jvp)(context, *tangents)
@@ -205,7 +205,7 @@ class Function:
 
 
 def _bound(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """The arguments by position, with defaults where they are not given."""
+    """Bind the arguments by position, with defaults for missing ones."""
     separate = cls.setup_context is not Function.setup_context
     signature = inspect.signature(cls.forward)
     try:
@@ -217,7 +217,7 @@ def _bound(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def inlined(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """What to call in the place of a function of the user's: inside a trace, what records it."""
+    """Return the function to call in the place of a user's function: inside a trace, one that records it."""
     builder = Op.ambient() if Op.ambient is not None else None
     world = getattr(builder, "world", None)
     return fn if world is None else world.inline(fn)

@@ -1,4 +1,4 @@
-"""The context of one call of a `Function`: what its forward pass leaves for its backward pass."""
+"""Context of one call of a `Function`: the values that its forward pass saves for its backward pass."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOT_RETURNED = (
 
 
 class FunctionCtx:
-    """What `forward` (or `setup_context`) and `backward` of a `Function` are given; any attribute can be set on it.
+    """Context of `forward` (or `setup_context`) and `backward` of a `Function`; any attribute can be set on it.
 
     On a tape it is the state of the node: `grad_fn` has its attributes, and it has the methods of the node.
     """
@@ -60,7 +60,7 @@ class FunctionCtx:
         self.non_differentiable = args
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Whether `backward` gets zeros (the default) or None for an output that nothing depends on."""
+        """Set whether `backward` receives zeros (the default) or None for an output that nothing depends on."""
         self.materialize_grads = value
 
     @property
@@ -70,7 +70,7 @@ class FunctionCtx:
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """What was saved; RuntimeError once it is freed, or if an update in place has changed it."""
+        """Return the saved values; RuntimeError after they are freed, or if an in-place update has changed one."""
         if self._for_forward is not None:
             return self._for_forward
         if self._saved is RELEASED:
@@ -89,11 +89,11 @@ class FunctionCtx:
             if x is not None and not isinstance(x, allowed):
                 text = f"save_for_backward can only save variables, but argument {k} is of type {type(x).__name__}"
                 raise TypeError(located(text))
-        for name, given in (
+        for name, args in (
             ("mark_dirty can only accept variables", self.dirty_tensors),
             ("mark_non_differentiable only accepts variable arguments", self.non_differentiable),
         ):
-            for k, x in enumerate(given):
+            for k, x in enumerate(args):
                 if not isinstance(x, allowed):
                     raise RuntimeError(located(f"{name}, but argument {k} is of type {type(x).__name__}"))
 
@@ -111,11 +111,11 @@ class SavedTensor:
         self.saved, self.edge, self.number, self.face = kept(x), edge, number, face_of(x)
 
     def unpack(self, node: Any) -> Any:
-        """The value, on the tape."""
+        """Return the value, on the tape."""
         return self.saved.sharing(self._shown(self.saved.value(self._edge(node), own=self.number >= 0), node))
 
     def pack(self, node: Any, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
-        """Keep what `pack` makes of the value instead."""
+        """Replace the saved value by the result of `pack`."""
         self.saved.pack(self._shown(self.saved.array, node), pack, unpack)
 
     def _shown(self, array: Any, node: Any) -> Any:
@@ -132,12 +132,12 @@ class SavedTensor:
 
 
 def face_of(x: Any) -> Any:
-    """The class of the values that stand for `x`: a Python number's is another than that of its results."""
+    """Return the class of the values that stand for `x`; a Python number's differs from that of its results."""
     return type(x) if x.weak else type(x)._face
 
 
 def like(face: Any, array: Any, edge: Any) -> Any:
-    """A value of a face of recorded arrays, that `edge` leads to."""
+    """Make a recorded array of this class with the history `edge`."""
     out = _new(face)
     if array.__class__ is Moving:
         array, out._dual = array.array, array.dual

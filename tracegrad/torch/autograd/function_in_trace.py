@@ -1,8 +1,8 @@
-"""Calls of a `Function` on traced arrays: its forward pass is recorded, and its derivative where one is taken.
+"""Calls of a `Function` on traced arrays: record the forward pass, and the derivative when it is taken.
 
-The nodes of the forward pass are like any others, but no derivative flows through them: the outputs leave them through
-`custom_call`, and derivatives go to the rule of the call (`tracegrad.ops.calls.custom_call`). What is saved is
-connected with the inputs and outputs as callers see them, so that a derivative of the derivative is right.
+The nodes of the forward pass are ordinary nodes, but no derivative flows through them: the outputs leave through
+`custom_call`, and derivatives use the rule of the call (`tracegrad.ops.calls.custom_call`). Saved values are connected
+with the inputs and outputs that callers see, so that second derivatives are right.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["call_in_graph"]
 
 
 class FunctionRule:
-    """The derivative of one call; `specs` are those of what `forward` returned (None: not an array)."""
+    """Derivative rule of one call; `specs` are the specs of the results of `forward` (None: not an array)."""
 
     chooses = True  # `backward` finds in `ctx.needs_input_grad` which arguments want cotangents
 
@@ -43,26 +43,26 @@ class FunctionRule:
             places = {self.inputs.places[i] for i in wanted}
             self.context.needs_input_grad = tuple([k in places for k in range(self.inputs.number)])
         supply = iter(cotangents)
-        given = [None if spec is None else self._given(spec, next(supply)) for spec in self.specs]
-        result = self.cls.pulled(self.context, given)
+        args = [None if spec is None else self._given(spec, next(supply)) for spec in self.specs]
+        result = self.cls.pulled(self.context, args)
         floating = [x.dtype.kind in "fc" for x in inputs]
-        found = map(_array, self.inputs.cotangents(self.cls._backward_cls.__name__, result, floating))
-        return [x if x is None or isinstance(x, Carrier) else y._lift(x) for x, y in zip(found, inputs)]
+        match = map(_array, self.inputs.cotangents(self.cls._backward_cls.__name__, result, floating))
+        return [x if x is None or isinstance(x, Carrier) else y._lift(x) for x, y in zip(match, inputs)]
 
     def push(self, tangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
-        given: list[Any] = [None] * self.inputs.number
+        args: list[Any] = [None] * self.inputs.number
         for k, spec, t in zip(self.inputs.places, self.inputs.specs, tangents):
-            given[k] = self._given(spec, t) if spec.dtype.kind in "fc" else None
-        result = self.cls.pushed(self.context, given)
-        found = result if isinstance(result, tuple) else (result,)
-        if len(found) != len(self.specs):
-            text = f"{self.cls.__name__}.jvp returned {len(found)} tangents for {len(self.specs)} outputs"
+            args[k] = self._given(spec, t) if spec.dtype.kind in "fc" else None
+        result = self.cls.pushed(self.context, args)
+        match = result if isinstance(result, tuple) else (result,)
+        if len(match) != len(self.specs):
+            text = f"{self.cls.__name__}.jvp returned {len(match)} tangents for {len(self.specs)} outputs"
             raise RuntimeError(located(text))
-        moved = [t for t, spec in zip(found, self.specs) if spec is not None]
+        moved = [t for t, spec in zip(match, self.specs) if spec is not None]
         return [self._fitted(t, y) for t, y in zip(moved, outputs)]
 
     def _fitted(self, t: Any, output: Any) -> Any:
-        """A tangent that the rule returned, as one of this output."""
+        """Convert a tangent that the rule returned to the shape and dtype of this output."""
         if t is None or output.dtype.kind not in "fc":
             return None
         t = output._lift(np.asarray(t)[()] if is_literal(t) else _array(t))
@@ -83,28 +83,28 @@ class FunctionRule:
 
 
 def _array(x: Any) -> Any:
-    """The array of a Tensor; others as they are."""
+    """Return the array of a Tensor; other objects unchanged."""
     return x.array if isinstance(x, Recorded) else x
 
 
 def _as(like: Any, array: Any) -> Any:
-    """An array as a Tensor where `like` is one."""
+    """Convert an array to a Tensor if `like` is one."""
     return like._like(array) if isinstance(like, Recorded) else array
 
 
 def call_in_graph(cls: Any, args: tuple[Any, ...], owner: Any) -> Any:
-    """The result of `cls.apply(*args)`, where some arguments are values of a graph, or Tensors that hold them."""
+    """Compute `cls.apply(*args)`, where some arguments are values of a graph, or Tensors that hold them."""
     places = [k for k, x in enumerate(args) if isinstance(x, Carrier)]
     inputs = [_array(args[k]) for k in places]
     context: FunctionCtx = cls._context_cls()
     context.needs_input_grad = tuple([k in places and args[k].dtype.kind in "fc" for k in range(len(args))])
     stopped = [x._weakened(stop_gradient(x)) if x.weak else stop_gradient(x) for x in inputs]
     inside = [_as(args[k], x) for k, x in zip(places, stopped)]
-    given = list(args)
+    arguments = list(args)
     for k, x in zip(places, inside):
-        given[k] = x
+        arguments[k] = x
     before = [x.node for x in stopped]
-    result = cls.computed(context, tuple(given))
+    result = cls.computed(context, tuple(arguments))
     context.checked(ARRAYS)
     given_back = result if isinstance(result, tuple) else (result,)
     dirty = {id(x) for x in context.dirty_tensors}
@@ -130,8 +130,10 @@ def call_in_graph(cls: Any, args: tuple[Any, ...], owner: Any) -> Any:
 
 
 class GraphCall:
-    """A call and its rule; `given` is what `forward` returned, `outputs` the same in the graph, `inside` the arguments
-    that it was given and their numbers among the inputs."""
+    """Call and its rule; `given` is the result of `forward`, `outputs` the same in the graph.
+
+    `inside` are the arguments of `forward`, and their positions among the inputs.
+    """
 
     def __init__(
         self, rule: FunctionRule, args: Sequence[Any], given: Sequence[Any], outputs: Sequence[Any], inside: Any
@@ -144,24 +146,23 @@ class GraphCall:
         self.key = rule.cls, tuple(kinds)
 
     def connect(self, results: Sequence[Any], inputs: Sequence[Any]) -> None:
-        """Save what is to be saved, with the results and inputs as callers see them in the place of those that no
-        derivative flows through."""
-        context, kept = self.rule.context, self.kept
+        """Save the residuals, with results and inputs that callers see in place of those cut from derivatives."""
+        context, saved = self.rule.context, self.kept
         known = {id(x): _as(x, y) for x, y in zip(self.given, _among(self.outputs, results)) if isinstance(y, Carrier)}
         known |= {id(x): _as(x, inputs[k]) for x, k in self.inside}
-        context._saved = [known.get(id(x), x) for x in kept.get("to_save", ())]
+        context._saved = [known.get(id(x), x) for x in saved.get("to_save", ())]
         context.to_save = ()
-        for name, x in kept.items():
+        for name, x in saved.items():
             if id(x) in known:
                 setattr(context, name, known[id(x)])
 
     def pull(self, cotangents: Sequence[Any], results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-        """The rule, connected with these results and inputs."""
+        """Return the rule, connected with these results and inputs."""
         self.connect(results, inputs)
         return list(self.rule.pull(cotangents, results, tuple(inputs)))
 
     def push(self, tangents: Sequence[Any], results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-        """The rule for tangents, connected with these results and inputs."""
+        """Return the rule for tangents, connected with these results and inputs."""
         self.connect(results, inputs)
         return list(self.rule.push(tangents, results, tuple(inputs)))
 
@@ -174,7 +175,7 @@ def _hashable(x: Any) -> Any:
 
 
 def _shown(call: GraphCall, inputs: Sequence[Any]) -> list[Any]:
-    """The outputs as the caller gets them."""
+    """Convert the outputs for the caller."""
     constant = {id(x) for x in call.rule.context.non_differentiable}
     arrays = [x for x in call.outputs if isinstance(x, Carrier)]
     rule, captured = inputs[0]._closed_rule(call, arrays, inputs)
@@ -187,6 +188,6 @@ def _shown(call: GraphCall, inputs: Sequence[Any]) -> list[Any]:
 
 
 def _among(outputs: Sequence[Any], results: Sequence[Any]) -> list[Any]:
-    """The outputs with these results in the place of the arrays."""
+    """Replace the arrays among the outputs by these results."""
     supply = iter(results)
     return [next(supply) if isinstance(x, Carrier) else x for x in outputs]

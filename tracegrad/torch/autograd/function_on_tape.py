@@ -18,7 +18,7 @@ from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.backward.dual import paused, set_tangent, tangent_of
 from tracegrad.torch.tape.recording.node import RELEASED, Node, Spec, next_number, unmasked
 from tracegrad.torch.tape.recording.recorded_array import Recorded
-from tracegrad.torch.tape.tensors import inplace_updates as views
+from tracegrad.torch.tape.tensors import inplace_updates
 
 __all__ = ["FunctionNode", "call_on_tape"]
 
@@ -28,8 +28,11 @@ _set = object.__setattr__
 
 
 class FunctionNode(Node):
-    """One call of a `Function`: an edge for each array among its arguments. `specs` are those of the outputs (None: not
-    an array); cotangents are given to `backward` as values of the class `face`."""
+    """Node of one call of a `Function`, with an edge for each array among its arguments.
+
+    `specs` are the specs of the outputs (None: not an array); `backward` receives cotangents as values of the class
+    `face`.
+    """
 
     __slots__ = ("context", "count", "face", "inputs", "specs")
     several = True
@@ -41,10 +44,10 @@ class FunctionNode(Node):
 
     def pull(self, cts: Any, recording: bool) -> Sequence[Any]:
         context = self.context
-        given = [self._given(spec, ct, recording) for spec, ct in zip(self.specs, cts)]
-        result = self._forward_cls.pulled(context, given)
-        found = self.inputs.cotangents(self.name(), result, self.edges)
-        return found if recording else [x.array if isinstance(x, Recorded) else x for x in found]
+        args = [self._given(spec, ct, recording) for spec, ct in zip(self.specs, cts)]
+        result = self._forward_cls.pulled(context, args)
+        match = self.inputs.cotangents(self.name(), result, self.edges)
+        return match if recording else [x.array if isinstance(x, Recorded) else x for x in match]
 
     def _given(self, spec: Spec | None, ct: Any, recording: bool) -> Any:
         if ct is None:
@@ -69,12 +72,12 @@ class FunctionNode(Node):
         if name.startswith("__") or name == "context":
             raise AttributeError(f"'{type(self).__name__}' object has no attribute {name!r}")
         context = self.context
-        found = vars(context).get(name, self)
-        if found is self:
+        result = vars(context).get(name, self)
+        if result is self:
             if name.startswith("_") or not hasattr(FunctionCtx, name):
                 raise AttributeError(f"'{type(self).__name__}' object has no attribute {name!r}")
             return getattr(context, name)
-        return found
+        return result
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _SLOTS:
@@ -93,7 +96,7 @@ _SLOTS = frozenset({*Node.__slots__, *FunctionNode.__slots__, "__class__"})
 
 
 def call_on_tape(cls: Any, args: tuple[Any, ...], owner: Recorded) -> Any:
-    """The result of `cls.apply(*args)`, with a node if grad mode and an argument ask for one."""
+    """Compute `cls.apply(*args)`, with a node if grad mode and an argument require one."""
     places = [k for k, x in enumerate(args) if isinstance(x, Recorded)]
     inputs = [args[k] for k in places]
     context: FunctionCtx = cls._context_cls()
@@ -123,25 +126,25 @@ def call_on_tape(cls: Any, args: tuple[Any, ...], owner: Recorded) -> Any:
 
 
 def _push(cls: Any, context: FunctionCtx, args: Sequence[Any], tangents: Sequence[Any], outputs: Sequence[Any]) -> None:
-    """Give the outputs the tangents that the `jvp` of the function returns."""
+    """Set the tangents of the outputs to the results of the function's `jvp`."""
     with paused():
-        given = [
+        inputs = [
             zeros(x) if t is None and isinstance(x, Recorded) and context.materialize_grads else t
             for x, t in zip(args, tangents)
         ]
-        given = [like(type(x)._face, t, None) if isinstance(t, np.ndarray) else t for x, t in zip(args, given)]
-        found = cls.pushed(context, given)
+        inputs = [like(type(x)._face, t, None) if isinstance(t, np.ndarray) else t for x, t in zip(args, inputs)]
+        result = cls.pushed(context, inputs)
     context.saved_for_forward = ()
-    found = found if isinstance(found, tuple) else (found,)
-    if len(found) != len(outputs):
+    result = result if isinstance(result, tuple) else (result,)
+    if len(result) != len(outputs):
         raise RuntimeError(
             located(
                 "Function's jvp returned an invalid number of forward gradients "
-                f"(expected {len(outputs)} but got {len(found)})"
+                f"(expected {len(outputs)} but got {len(result)})"
             )
         )
     dirty = {id(x): t for x, t in zip(args, tangents) if any(x is y for y in context.dirty_tensors)}
-    for out, t in zip(outputs, found):
+    for out, t in zip(outputs, result):
         if id(out) in dirty and dirty[id(out)] is not None and t is not dirty[id(out)]:
             raise RuntimeError(located(_NOT_IN_PLACE))
         if isinstance(out, Recorded) and out.dtype.kind in "fc" and id(out) not in dirty:
@@ -167,7 +170,7 @@ def _node(cls: Any, context: FunctionCtx, args: Sequence[Any], places: Sequence[
 
 
 class _Call:
-    """A call whose forward pass has run: what becomes of its outputs."""
+    """Call whose forward pass has run: conversion of its outputs."""
 
     def __init__(self, context: FunctionCtx, inputs: Sequence[Any], node: FunctionNode | None, owner: Recorded):
         self.context, self.inputs, self.node, self.owner = context, inputs, node, owner
@@ -182,7 +185,7 @@ class _Call:
             return x
         is_input, is_dirty = id(x) in self.given, id(x) in self.dirty
         if is_dirty and is_input:
-            views.bump(x)
+            inplace_updates.bump(x)
         differentiable = self.node is not None and id(x) not in self.constant and x.dtype.kind in "fc"
         if is_dirty and not is_input:
             text = (
@@ -204,7 +207,7 @@ class _Call:
         return x
 
     def _lifted(self, x: Any, owner: Any) -> Any:
-        """An output for NumPy code, on the tape: a float that `forward` returned has a derivative too."""
+        """Lift an output for NumPy code to the tape: a float that `forward` returned has a derivative too."""
         if isinstance(x, float | complex) and not isinstance(x, np.generic):
             return owner._weakened(owner._lift(np.asarray(x)))
         if not isinstance(x, np.ndarray | np.generic):
@@ -216,14 +219,14 @@ class _Call:
         return x
 
     def _rebase(self, x: Any, edge: Any, count: int) -> None:
-        """Give `x`, which was updated in place, the history that begins at `edge`."""
+        """Set the history of `x`, which was updated in place, to the one that begins at `edge`."""
         if x._requires and x._edge is None:
             raise RuntimeError(located("a leaf Variable that requires grad has been used in an in-place operation."))
         if x._base is not None and count > 1:
             raise RuntimeError(located(_VIEW_OF_SEVERAL))
         assert self.node is not None
         old = next(e for y, e in zip(self.inputs, self.node.edges) if y is x)
-        views.rebase(x, old, like(type(x)._face, x.array, edge))
+        inplace_updates.rebase(x, old, like(type(x)._face, x.array, edge))
 
     def check_dirty(self, outputs: Sequence[Any]) -> None:
         """RuntimeError if an input was updated in place and is not returned."""
@@ -231,7 +234,7 @@ class _Call:
             raise RuntimeError(located(NOT_RETURNED))
 
     def complete(self, outputs: Sequence[Any], shown: Sequence[Any]) -> None:
-        """Let the node know its outputs, and what it saves."""
+        """Tell the node its outputs and its saved values."""
         node, context = self.node, self.context
         assert node is not None
         _set(node, "specs", [Spec(x.shape, x.dtype) if isinstance(x, Recorded) else None for x in shown])
@@ -248,12 +251,12 @@ class _Call:
 
 
 def _alias(x: Any) -> Any:
-    """A view of all of `x`."""
+    """Return a view of all of `x`."""
     return x.bind(reshape, (x,), {"shape": x.shape})
 
 
 def _detached(x: Any) -> Any:
-    """The value of `x` in the same memory, with its version counter, but no view of it."""
+    """Return the value of `x` in the same memory, with its version counter, but not as a view of it."""
     out = like(type(x)._face, _alias(x).array, None)
     out._counter = x._counter
     return out

@@ -1,9 +1,10 @@
-"""Calls of a `Function` that a trace does not look into: its code runs as it is at each call of the compiled program.
+"""Opaque calls of a `Function`: its code runs untraced at each call of the compiled program.
 
-A call is one node of the graph, and its backward pass another, which reads what `forward` has left in its context
-(`residuals.py`). Shapes and dtypes of the outputs, each a result of the node, are those of the call being traced. In a
-loop or a branch, it is called while tracing with the values of the first turn, to know these, and then at each turn;
-elsewhere, what it gave while tracing is the result of the first call. Derivatives of the backward pass are refused.
+A call is one node of the graph. Its backward pass is a second node, which reads the context that `forward` has filled
+(`residuals.py`). The outputs, each a result of the node, have the shapes and dtypes of the call during tracing. In a
+loop or a branch, the function is called during tracing with the values of the first iteration, to know the shapes, and
+again at each iteration. Elsewhere, the result computed during tracing is the result of the first call. Derivatives of
+the backward pass are refused.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def is_traced(x: Any) -> bool:
 
 
 class Opaque:
-    """A call: its class, its arguments without the traced ones, and how those are given to it."""
+    """Opaque call: its class, its untraced arguments, and the way to pass them to it."""
 
     def __init__(self, cls: Any, args: Sequence[Any]):
         self.cls = cls
@@ -56,7 +57,7 @@ class Opaque:
         self.first: Any = None
 
     def forward(self, arrays: Sequence[Any]) -> tuple[FunctionCtx, Any]:
-        """The context and what was returned for these arrays."""
+        """Call `forward` on these arrays; return the context and the result."""
         args, copies = list(self.args), [x.copy() for x in arrays]
         for k, x, tensor, is_number in zip(self.places, copies, self.tensors, self.numbers):
             args[k] = of_array(x) if tensor else x.item() if is_number else x
@@ -69,12 +70,12 @@ class Opaque:
         return context, result
 
     def traced(self, arrays: Sequence[Any]) -> tuple[FunctionCtx, Any]:
-        """What `forward` gives in the call being traced; where that has no values, what has their kinds, if known."""
+        """Call `forward` during tracing; without values, return values of the result's kinds, if known."""
         kinds = self.key, *(x.aval for x in arrays)
         try:
             with aside(), no_grad():
                 examples = [x.builder.example(x.node) for x in arrays]
-                found = self.forward(examples)
+                match = self.forward(examples)
         except TraceError:
             result = self.cls._foreseen(self.args, kinds)
             if result is None:
@@ -83,22 +84,26 @@ class Opaque:
         except Exception as error:
             arrays[0].builder.world.natives.raises_aside(self.cls.__name__, error)
             raise
-        self.first = (examples, *found, arrays[0].builder.world)
-        self.cls._remember(self.args, kinds, found[1])
-        return found
+        self.first = (examples, *match, arrays[0].builder.world)
+        self.cls._remember(self.args, kinds, match[1])
+        return match
 
     @property
     def key(self) -> Any:
-        """Equal for calls that give the same for the same arrays, where a class says which these are: those on equal
-        arguments, of which the first is compared as it is."""
+        """Return a key that is equal for calls with equal results, if the class defines it: calls on equal arguments.
+
+        The first argument is compared as it is.
+        """
         if not self.cls._pure:
             return id(self)
         kinds = repr((self.places, self.tensors, self.numbers))
         return self.cls, kinds, self.args[0], *map(key_of, self.args[1:])
 
     def called(self, arrays: Sequence[Any]) -> tuple[FunctionCtx, Any]:
-        """What `forward` gives; in the first call, what it gave while that was traced. Before the trace ends, values
-        of the first call may be asked for as well."""
+        """Call `forward`, or return the result computed during tracing for the first call.
+
+        Before the trace ends, values of the first call may be requested as well.
+        """
         first = self.first
         if first is not None and not first[3].open:
             self.first = None
@@ -107,17 +112,17 @@ class Opaque:
         return self.forward(arrays)
 
     def backward(self, residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
-        """The cotangents of the arrays, given those of the outputs (None: not there)."""
+        """Compute the cotangents of the arrays from the cotangents of the outputs (None: absent)."""
         context = self.residuals.restored(self.cls, self.needs, residuals)
-        given: list[Any] = []
+        args: list[Any] = []
         for x, ct in zip(self.outputs, cts):
             if ct is None and context.materialize_grads and isinstance(x, Aval):
                 ct = zeros(x)
-            given.append(of_array(ct.copy()) if ct is not None and any(self.tensors) else ct)
-        result = self.cls.pulled(context, given)
+            args.append(of_array(ct.copy()) if ct is not None and any(self.tensors) else ct)
+        result = self.cls.pulled(context, args)
         wanted = [self.needs[k] for k in self.places]
-        found = self.inputs.cotangents(self.cls._backward_cls.__name__, result, wanted)
-        pairs = [(x, s) for x, s, needed in zip(found, self.inputs.specs, wanted) if needed]
+        match = self.inputs.cotangents(self.cls._backward_cls.__name__, result, wanted)
+        pairs = [(x, s) for x, s, needed in zip(match, self.inputs.specs, wanted) if needed]
         return [np.zeros(s.shape, s.dtype) if x is None else _plain(x) for x, s in pairs]
 
 
@@ -134,12 +139,12 @@ def _identical(x: Any, y: Any) -> bool:
 
 
 def _several(result: Any) -> tuple[Any, ...]:
-    """The outputs in what `forward` returned."""
+    """Return the outputs in the result of `forward`, as a tuple."""
     return tuple([_plain(x) for x in (result if isinstance(result, tuple) else (result,))])
 
 
 def _known(cls: Any, x: Any) -> Any:
-    """What is known of an output in every call: its aval, or what it is."""
+    """Return the part of an output that is the same in every call: its aval, or the output itself."""
     require_plain(x, lambda: f"{cls.__name__} is opaque to traces, and what it returns")
     if isinstance(x, np.ndarray | np.generic | int | float | complex):
         return aval_of(np.asarray(x))
@@ -154,7 +159,7 @@ def _plain(x: Any) -> Any:
 
 
 class _Forward:
-    """What the node of a call computes. Equal ones are one node."""
+    """Computation of a call's node; equal computations are one node."""
 
     def __init__(self, call: Opaque):
         self.call, self.key = call, call.key
@@ -181,17 +186,17 @@ class _Forward:
             if now != known:
                 text = f"{call.cls.__name__} is opaque to traces and returned {now!s}, not {known!s}"
                 raise ShapeError(f"{text} as when it was traced for inputs of these shapes")
-        given = [x for x, known in zip(outputs, call.outputs) if isinstance(known, Aval)]
-        return [*given, *call.residuals.of(context)]
+        args = [x for x, known in zip(outputs, call.outputs) if isinstance(known, Aval)]
+        return [*args, *call.residuals.of(context)]
 
     def for_batch(self, size: int, batched: tuple[bool, ...]) -> Any:
-        """What the node computes for a batch by the rule for that; None without a rule."""
+        """Return the computation for a batch by the batch rule; None without a rule."""
         rule = self.call.cls._batch_rule(*self.call.args)
         return None if rule is None else _ForBatch(self.call, rule, size, batched)
 
 
 class _ForBatch:
-    """What the node of a call computes for a batch of this size of some of its inputs."""
+    """Computation of a call's node for a batch of this size of some of its inputs."""
 
     def __init__(self, call: Opaque, rule: Any, size: int, batched: tuple[bool, ...]):
         self.call, self.rule, self.size, self.batched = call, rule, size, batched
@@ -222,7 +227,7 @@ class _ForBatch:
 
 
 class _Backward:
-    """What the node of its backward pass computes, where the outputs `present` have cotangents."""
+    """Computation of the backward node, in which the outputs `present` have cotangents."""
 
     def __init__(self, call: Opaque, present: Sequence[bool]):
         self.call, self.present = call, tuple(present)
@@ -245,7 +250,7 @@ def aside() -> Any:
 
 
 def opaque_forward(cls: Any, context: FunctionCtx, args: tuple[Any, ...]) -> tuple[Any, ...] | Any:
-    """The outputs of `cls.forward` for traced arguments, as results of one node."""
+    """Return the outputs of `cls.forward` for traced arguments, as results of one node."""
     call = Opaque(cls, args)
     arguments = [args[k] for k in call.places]
     arrays = [_plain(x) for x in arguments]
@@ -260,18 +265,18 @@ def opaque_forward(cls: Any, context: FunctionCtx, args: tuple[Any, ...]) -> tup
     results = opaque(*arrays, results=described, call=_Forward(call))
     supply, residuals = iter(results[: len(avals)]), results[len(avals) :]
     owner = next((x for x in arguments if isinstance(x, Recorded)), None)
-    made = [_shown(next(supply), x, owner) if isinstance(seen, Aval) else seen
+    values = [_shown(next(supply), x, owner) if isinstance(seen, Aval) else seen
             for x, seen in zip(outputs, call.outputs)]  # fmt: skip
     constant = {id(_plain(x)) for x in known.non_differentiable}
-    context.non_differentiable = tuple([x for x, y in zip(made, outputs) if id(y) in constant])
+    context.non_differentiable = tuple([x for x, y in zip(values, outputs) if id(y) in constant])
     context.materialize_grads = False
     context.save_for_backward(*[_faced(x, owner) for x in residuals])
     context._opaque = call  # type: ignore[attr-defined]
-    return tuple(made) if isinstance(result, tuple) else made[0]
+    return tuple(values) if isinstance(result, tuple) else values[0]
 
 
 def _shown(x: Any, seen: Any, owner: Any) -> Any:
-    """A result of the node as what `seen` was in the call being traced: an array, a Tensor, or a Python number."""
+    """Convert a result of the node to the kind that `seen` had during tracing: an array, a Tensor, or a number."""
     if isinstance(seen, np.ndarray | np.generic):
         return _faced(x, owner)
     if isinstance(owner, ArrayMethods):
@@ -284,7 +289,7 @@ def _faced(x: Any, owner: Any) -> Any:
 
 
 def opaque_backward(context: Any, *cts: Any) -> tuple[Any, ...]:
-    """The cotangents of the arguments of an opaque call."""
+    """Return the cotangents of the arguments of an opaque call."""
     call: Opaque = context._opaque
     call.residuals.read = True
     saved = context.saved_tensors
@@ -294,10 +299,10 @@ def opaque_backward(context: Any, *cts: Any) -> tuple[Any, ...]:
     avals = [s.aval for k, s in zip(call.places, call.inputs.specs) if call.needs[k]]
     results = opaque(*arrays, results=_described(avals), call=_Backward(call, present))
     owner = next((x for x in saved if isinstance(x, Recorded)), None)
-    found: list[Any] = [None] * call.inputs.number
+    matches: list[Any] = [None] * call.inputs.number
     for k, x in zip(places, results):
-        found[k] = _faced(x, owner)
-    return tuple(found)
+        matches[k] = _faced(x, owner)
+    return tuple(matches)
 
 
 def _described(avals: Sequence[Aval]) -> tuple[tuple[tuple[int, ...], str], ...]:

@@ -1,12 +1,12 @@
-"""Derivatives of functions of Tensors, as `torch.autograd.functional` has them: rows, columns and products.
+"""Derivatives of functions of Tensors, as in `torch.autograd.functional`: Jacobians, Hessians and products.
 
-A function is called on new Tensors in the place of its inputs, so those of the caller are neither recorded on nor
-changed. The tape has cotangents only; a column of the Jacobian comes from differentiating once more: `J^T u` is linear
-in `u`, so its own cotangents, with respect to `u`, are `J v` (J. Townsend, "A new trick for calculating
-Jacobian vector products", 2017).
+A function is called on new Tensors in the place of its inputs, so the caller's Tensors are neither recorded on nor
+changed. The tape has cotangents only. A column of the Jacobian needs a second derivative: `J^T u` is linear in `u`, so
+its own cotangents, with respect to `u`, are `J v` (J. Townsend, "A new trick for calculating Jacobian vector products",
+2017).
 
-With `create_graph` the results can be differentiated further, also with respect to the inputs. With `strict`, what does
-not depend on an input raises RuntimeError; otherwise its derivative is zero.
+With `create_graph` the results can be differentiated further, also with respect to the inputs. With `strict`, an output
+independent of an input raises RuntimeError; otherwise its derivative is zero.
 """
 
 from __future__ import annotations
@@ -83,22 +83,22 @@ def _tensors(given: Any, what: str, name: str) -> tuple[Tensors, bool]:
 
 
 def _stand_in(x: Any, create_graph: bool, requires_grad: bool) -> Any:
-    """A new Tensor with the value of `x`; its history leads to `x` if the result is to be differentiated."""
+    """Make a new Tensor with the value of `x`; its history leads to `x` if the result is differentiated."""
     if create_graph and x.requires_grad:
         return x.view_as(x)
     return x.detach().requires_grad_(requires_grad)
 
 
 class _Call:
-    """A function applied once to stand-ins for its inputs: what went in, what came out, and which of it were tuples.
+    """Function applied once to copies of its inputs: the inputs, the outputs, and which of them were tuples.
 
-    RuntimeError where `strict` and an output does not require grad.
+    RuntimeError if `strict` and an output does not require grad.
     """
 
     def __init__(self, name: str, func: Function, inputs: Any, create_graph: bool, strict: bool):
         self.name, self.create_graph, self.strict = name, create_graph, strict
-        given, self.several_in = _tensors(inputs, "inputs", name)
-        self.inputs = tuple([_stand_in(x, create_graph, True) for x in given])
+        args, self.several_in = _tensors(inputs, "inputs", name)
+        self.inputs = tuple([_stand_in(x, create_graph, True) for x in args])
         self.func = func
 
     def run(self) -> Tensors:
@@ -107,7 +107,7 @@ class _Call:
         return self.outputs
 
     def scalar(self) -> Tensors:
-        """The gradient of the only element that the function must give; recorded."""
+        """Compute the recorded gradient of the function's only output element."""
         (out, *_) = self.run()
         if self.several_out:
             raise RuntimeError(located(f"The function given to {self.name} should return a single Tensor"))
@@ -128,7 +128,7 @@ class _Call:
         return None
 
     def check(self, kind: str, found: Sequence[Any]) -> None:
-        """In strict mode, refuse what does not require grad."""
+        """Raise in strict mode for outputs that do not require grad."""
         for i, x in enumerate(found if self.strict else ()):
             if x is None:
                 raise RuntimeError(located(_ABSENT["output"].format(i=i)))
@@ -136,7 +136,7 @@ class _Call:
                 raise RuntimeError(located(_CONSTANT[kind].format(i=i)))
 
     def filled(self, found: Sequence[Any], like: Tensors, absent: str, constant: str) -> Tensors:
-        """Derivatives of the shapes of `like`, with zeros for those that do not exist; refused in strict mode."""
+        """Return derivatives of the shapes of `like`, with zeros for missing ones; strict mode refuses missing ones."""
         if self.strict:
             for i, x in enumerate(found):
                 if x is None:
@@ -148,12 +148,12 @@ class _Call:
         return tuple([zeros_like(y) if x is None else x for x, y in zip(found, like)])
 
     def result(self, found: Sequence[Any], several: bool) -> Any:
-        """What the caller gets: without history unless asked for, and a tuple only where there was one."""
+        """Convert a result for the caller: without history unless requested, and a tuple only if it was one."""
         done = tuple([x if self.create_graph else x.detach() for x in found])
         return done if several else done[0]
 
     def answer(self, found: Sequence[Any], several: bool) -> tuple[Any, Any]:
-        """The output of the function and the results."""
+        """Return the output of the function and the results."""
         return self.result(self.outputs, self.several_out), self.result(found, several)
 
 
@@ -190,7 +190,7 @@ def _check_shapes(vs: Tensors, like: Tensors, several: bool) -> None:
 
 # -- passes ----------------------------------------------------------------------------------------------------------
 def _pull(outputs: Sequence[Any], inputs: Tensors, weights: Sequence[Any] | None, create_graph: bool) -> Tensors:
-    """The cotangents of `inputs`, None for zero; outputs that are absent or constant count for nothing."""
+    """Compute the cotangents of `inputs`, None for zero; absent or constant outputs contribute nothing."""
     chosen = [k for k, x in enumerate(outputs) if x is not None and x.requires_grad]
     if not chosen:
         return (None,) * len(inputs)
@@ -199,7 +199,7 @@ def _pull(outputs: Sequence[Any], inputs: Tensors, weights: Sequence[Any] | None
 
 
 def _rows(out: Any, inputs: Tensors, create_graph: bool, at_once: bool) -> list[Any]:
-    """For each input, the derivative of each element of `out`, in the shape of `out` and then that of the input.
+    """Compute, for each input, the derivative of each element of `out`, in the shape of `out`, then the input's.
 
     None for an input that `out` does not depend on.
     """
@@ -230,9 +230,9 @@ def _zero_block(out: Any, x: Any, dtype: Any) -> Any:
 def _pushed(call: _Call, outputs: Tensors, kind: str) -> tuple[Tensors, Tensors]:
     """Weights `u` of the outputs, and the cotangents that they give: linear in `u`, and recorded."""
     weights = tuple([zeros_like(x, requires_grad=True) for x in outputs])
-    found = _pull(outputs, call.inputs, weights, True)
-    call.check(kind, found)
-    return weights, found
+    result = _pull(outputs, call.inputs, weights, True)
+    call.check(kind, result)
+    return weights, result
 
 
 # -- products --------------------------------------------------------------------------------------------------------
@@ -240,11 +240,11 @@ def _pushed(call: _Call, outputs: Tensors, kind: str) -> tuple[Tensors, Tensors]
 def vjp(
     func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """The outputs of `func(*inputs)`, and the product of `v` with the Jacobian: in the shapes of the inputs.
+    """Compute the outputs of `func(*inputs)`, and the product of `v` with the Jacobian, in the shapes of the inputs.
 
     `inputs`, the outputs and `v`, which has the shapes of the outputs, are each a Tensor or a tuple of Tensors. One
-    output of one element needs no `v`. TypeError for what is not a Tensor; RuntimeError for a `v` that does not fit,
-    and with `strict` for an output that does not depend on an input. See `jacobian` for `create_graph`.
+    output of one element needs no `v`. TypeError for other objects than Tensors; RuntimeError for a `v` of the wrong
+    shape, and with `strict` for an output independent of an input. See `jacobian` for `create_graph`.
 
     >>> from tracegrad import tensor
     >>> vjp(lambda x: x**2, tensor([1.0, 2.0]), tensor([1.0, 10.0]))
@@ -255,18 +255,18 @@ def vjp(
     if v is None:
         _check_single(outputs, "user-provided function returns")
     weights = None if v is None else call.vector(v, outputs, call.several_out)
-    found = _pull(outputs, call.inputs, weights, create_graph)
-    return call.answer(call.filled(found, call.inputs, "output", "jacobian"), call.several_in)
+    result = _pull(outputs, call.inputs, weights, create_graph)
+    return call.answer(call.filled(result, call.inputs, "output", "jacobian"), call.several_in)
 
 
 @_recording
 def jvp(
     func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """The outputs of `func(*inputs)`, and the product of the Jacobian with `v`: in the shapes of the outputs.
+    """Compute the outputs of `func(*inputs)`, and the product of the Jacobian with `v`, in the outputs' shapes.
 
-    `v` has the shapes of the inputs; one input of one element needs none. Computed by two backward passes, the
-    second through the first; otherwise as `vjp`.
+    `v` has the shapes of the inputs; one input of one element needs none. Two backward passes compute it, the second
+    through the first; otherwise as `vjp`.
 
     >>> from tracegrad import tensor
     >>> jvp(lambda x: x.sum() * x, tensor([1.0, 2.0]), tensor([1.0, 0.0]))
@@ -276,15 +276,15 @@ def jvp(
     direction = call.direction(v)
     outputs = call.run()
     weights, cotangents = _pushed(call, outputs, "cotangent")
-    found = _pull(cotangents, weights, direction, create_graph)
-    return call.answer(call.filled(found, outputs, "tangent", "jacobian"), call.several_out)
+    result = _pull(cotangents, weights, direction, create_graph)
+    return call.answer(call.filled(result, outputs, "tangent", "jacobian"), call.several_out)
 
 
 @_recording
 def vhp(
     func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """The output of `func(*inputs)`, one element, and the product of `v` with its Hessian.
+    """Compute the output of `func(*inputs)`, one element, and the product of `v` with its Hessian.
 
     `v` and the product have the shapes of the inputs; one input of one element needs no `v`. Errors as for `vjp`.
 
@@ -296,17 +296,17 @@ def vhp(
     direction = call.direction(v)
     gradient = call.scalar()
     call.check("jacobian", gradient)
-    found = _pull(gradient, call.inputs, direction, create_graph)
-    return call.answer(call.filled(found, call.inputs, "jacobian", "hessian"), call.several_in)
+    result = _pull(gradient, call.inputs, direction, create_graph)
+    return call.answer(call.filled(result, call.inputs, "jacobian", "hessian"), call.several_in)
 
 
 @_recording
 def hvp(
     func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """The output of `func(*inputs)`, one element, and the product of its Hessian with `v`.
+    """Compute the output of `func(*inputs)`, one element, and the product of its Hessian with `v`.
 
-    Computed by one backward pass more than `vhp`, which gives the same wherever the Hessian is symmetric.
+    It takes one backward pass more than `vhp`, whose result is the same wherever the Hessian is symmetric.
 
     >>> from tracegrad import tensor
     >>> hvp(lambda x: (x**3).sum(), tensor([1.0, 2.0]), tensor([1.0, 1.0]))
@@ -318,8 +318,8 @@ def hvp(
     call.check("jacobian", gradient)
     weights = tuple([zeros_like(x, requires_grad=True) for x in call.inputs])
     products = _pull(gradient, call.inputs, weights, True)
-    found = _pull(products, weights, direction, create_graph)
-    return call.answer(call.filled(found, call.inputs, "hessian", "hessian"), call.several_in)
+    result = _pull(products, weights, direction, create_graph)
+    return call.answer(call.filled(result, call.inputs, "hessian", "hessian"), call.several_in)
 
 
 # -- matrices --------------------------------------------------------------------------------------------------------
@@ -334,16 +334,15 @@ def jacobian(
     vectorize: bool = False,
     strategy: str = "reverse-mode",
 ) -> Any:
-    """The derivatives of all elements of the outputs of `func(*inputs)` with respect to all elements of the inputs.
+    """Compute the derivatives of all output elements of `func(*inputs)` with respect to all input elements.
 
-    For one output and one input a Tensor of the shape of the output followed by that of the input, and of the dtype of
-    the input. Where the function gives a tuple, a tuple over the outputs; where `inputs` is a tuple, each entry is a
-    tuple over the inputs. With `create_graph` the result is recorded. `vectorize` sends all rows through the tape in
-    one batched call. `strategy="forward-mode"` goes by columns, in the dtype of the output, and needs `vectorize`.
+    One output and one input give a Tensor of the output's shape followed by the input's, in the dtype of the input. If
+    the function returns a tuple, the result is a tuple over the outputs; if `inputs` is a tuple, each entry is a tuple
+    over the inputs. With `create_graph` the result is recorded. `vectorize` sends all rows through the tape in one
+    batched call. `strategy="forward-mode"` computes columns, in the dtype of the output, and needs `vectorize`.
 
-    Raises TypeError for what is not a Tensor, RuntimeError for combinations that do not exist and, with `strict`, for
-    an output that does not depend on an input, NotImplementedError for forward mode without `vectorize` or with
-    `create_graph`.
+    TypeError for other objects than Tensors. RuntimeError for invalid combinations and, with `strict`, for an output
+    independent of an input. NotImplementedError for forward mode without `vectorize` or with `create_graph`.
 
     >>> from tracegrad import tensor
     >>> jacobian(lambda x: x**2, tensor([1.0, 2.0]))
@@ -363,11 +362,11 @@ def jacobian(
 
 
 def _check_forward(create_graph: bool, strict: bool, vectorize: bool) -> None:
-    for option, given, error in (
+    for option, args, error in (
         ("create_graph", create_graph, NotImplementedError),
         ("strict", strict, RuntimeError),
     ):
-        if given:
+        if args:
             raise error(
                 located(
                     f'autograd.functional.jacobian: `{option}=True` and `strategy="forward-mode"` are not supported '
@@ -399,10 +398,10 @@ def _by_rows(func: Function, inputs: Any, create_graph: bool, strict: bool, vect
             raise RuntimeError(
                 located(f"grad can be implicitly created only for real scalar outputs but got {out.dtype}")
             )
-        found = _rows(out, call.inputs, create_graph, vectorize)
+        result = _rows(out, call.inputs, create_graph, vectorize)
         if strict and out.numel():
-            _check_rows(i, found, create_graph)
-        row = [_zero_block(out, x, x.dtype) if d is None else d for d, x in zip(found, call.inputs)]
+            _check_rows(i, result, create_graph)
+        row = [_zero_block(out, x, x.dtype) if d is None else d for d, x in zip(result, call.inputs)]
         blocks.append(call.result(row, call.several_in))
     return tuple(blocks) if call.several_out else blocks[0]
 
@@ -444,11 +443,11 @@ def hessian(
     vectorize: bool = False,
     outer_jacobian_strategy: str = "reverse-mode",
 ) -> Any:
-    """The second derivatives of `func(*inputs)`, which must give one element: the Jacobian of its gradient.
+    """Compute the second derivatives of `func(*inputs)`, one element: the Jacobian of its gradient.
 
-    A Tensor of the shape of the input twice; if `inputs` is a tuple, entry `[i][j]` of a tuple of tuples has the shape
-    of input i followed by that of input j. Options and errors as for `jacobian`; RuntimeError if the function gives
-    more than one element and, with `strict`, if it is linear in an input.
+    The result is a Tensor of the shape of the input twice. If `inputs` is a tuple, entry `[i][j]` of a tuple of tuples
+    has the shape of input i followed by the shape of input j. Options and errors are as for `jacobian`; RuntimeError if
+    the function returns more than one element and, with `strict`, if it is linear in an input.
 
     >>> from tracegrad import tensor
     >>> hessian(lambda x: (x**3).sum() + x[0] * x[1], tensor([1.0, 2.0]))
@@ -461,10 +460,10 @@ def hessian(
 
     def gradient(*xs: Any) -> Tensors:
         call = _Call("hessian", func, xs, True, strict)
-        found = call.scalar()
-        found = tuple([zeros_like(x) if g is None else g for g, x in zip(found, call.inputs)])
-        call.check("jacobian", found)
-        return found
+        results = call.scalar()
+        results = tuple([zeros_like(x) if g is None else g for g, x in zip(results, call.inputs)])
+        call.check("jacobian", results)
+        return results
 
     blocks = jacobian(gradient, inputs, create_graph, strict, vectorize, outer_jacobian_strategy)
     return blocks if several else blocks[0]

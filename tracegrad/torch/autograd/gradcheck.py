@@ -1,4 +1,4 @@
-"""`gradcheck` and `gradgradcheck`: do the gradients of a function agree with central differences?"""
+"""Check gradients against central differences: `gradcheck` and `gradgradcheck`."""
 
 from __future__ import annotations
 
@@ -47,17 +47,19 @@ def gradcheck(
 ) -> bool:
     """Whether the gradients of `func(*inputs)` agree with central differences of step `eps`.
 
-    `inputs` is a Tensor, or a tuple or list of Tensors and whatever else `func` takes; checked are those that require
-    grad, which should be float64 or complex128 (a warning says so). `func` gives a Tensor or several. A complex
-    function is checked as two real ones, see `finite_differences.py`. Elements agree if they differ by at most
-    `atol + rtol * abs(difference)`. Also checked: that two backward passes agree to `nondet_tol`; that cotangents of
-    zero give gradients of zero, and absent ones as well unless `check_undefined_grad=False`; with `check_grad_dtypes`,
-    that gradients have the dtype of their input; with `check_batched_grad`, that `is_grads_batched` gives what
-    separate passes give. `masked` makes the check of zeros one up to rounding. With `check_forward_ad`, tangents by
-    forward mode are compared with differences as well, or, without `check_backward_ad`, instead.
+    `inputs` is a Tensor, or a tuple or list of Tensors and other arguments of `func`. Inputs that require grad are
+    checked; they should be float64 or complex128 (a warning says so). `func` returns a Tensor or several. A complex
+    function is checked as two real ones, see `finite_differences.py`. Elements agree if they differ by at most `atol +
+    rtol * abs(difference)`.
+
+    Further checks: two backward passes agree to `nondet_tol`. Cotangents of zero give gradients of zero, and absent
+    ones as well unless `check_undefined_grad=False`; `masked` makes this check one up to rounding. With
+    `check_grad_dtypes`, gradients have the dtype of their input. With `check_batched_grad`, `is_grads_batched` agrees
+    with separate passes. With `check_forward_ad`, forward-mode tangents are compared with differences as well, or,
+    without `check_backward_ad`, instead.
 
     Returns True, or raises GradcheckError; with `raise_exception=False` returns False instead. ValueError if no input
-    requires grad, RuntimeError for an input that is memory several elements share, AssertionError if a step changes
+    requires grad, RuntimeError for an input with memory that several elements share, AssertionError if a step changes
     the shape of an output, UnsupportedError for `check_batched_forward_grad`.
 
     >>> from tracegrad import tensor
@@ -131,9 +133,9 @@ def gradgradcheck(
 ) -> bool:
     """Whether the second derivatives of `func(*inputs)` agree with central differences of the first.
 
-    Checks, with `gradcheck`, the gradients as a function of the inputs and of the cotangents `grad_outputs` (None for
-    the only element of an output). By default those are random numbers from -1 to 1 that require grad;
-    `gen_non_contig_grad_outputs` puts them at every other place of their memory. Options and errors as for `gradcheck`.
+    It checks, with `gradcheck`, the gradients as a function of the inputs and of the cotangents `grad_outputs` (None
+    for the only element of an output). By default the cotangents are random numbers from -1 to 1 that require grad;
+    with `gen_non_contig_grad_outputs` they are not contiguous in memory. Options and errors are as for `gradcheck`.
 
     >>> from tracegrad import tensor
     >>> gradgradcheck(lambda x: x**3, tensor([1.0, 2.0], requires_grad=True))
@@ -155,9 +157,9 @@ def gradgradcheck(
     ):
         if wrong:
             raise AssertionError(located(message))
-    given = as_tuple(inputs)
+    arguments = as_tuple(inputs)
     if grad_outputs is None:
-        outputs = differentiable(outputs_of(func, given))
+        outputs = differentiable(outputs_of(func, arguments))
         rng = np.random.default_rng(SEED)
         weights = tuple([random_cotangent(x, rng, gen_non_contig_grad_outputs) for x in outputs])
     else:
@@ -165,16 +167,18 @@ def gradgradcheck(
 
     def gradients(*args: Any) -> tuple[Any, ...]:
         # Forward mode calls this on dual Tensors that nothing is recorded of.
-        restored = [x.requires_grad_() if requires(y) and not requires(x) else x for x, y in zip(args, given + weights)]
-        xs, cts = restored[: len(given)], restored[len(given) :]
+        restored = [
+            x.requires_grad_() if requires(y) and not requires(x) else x for x, y in zip(args, arguments + weights)
+        ]
+        xs, cts = restored[: len(arguments)], restored[len(arguments) :]
         wanted = [x for x in xs if requires(x)]
         outputs = differentiable(outputs_of(func, xs))
-        found = engine.grad(outputs, wanted, cts, create_graph=True, allow_unused=True)
-        return tuple([g for g in found if g is not None])
+        result = engine.grad(outputs, wanted, cts, create_graph=True, allow_unused=True)
+        return tuple([g for g in result if g is not None])
 
     return gradcheck(
         gradients,
-        given + weights,
+        arguments + weights,
         eps=eps,
         atol=atol,
         rtol=rtol,

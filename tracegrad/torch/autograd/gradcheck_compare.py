@@ -1,9 +1,8 @@
-"""The comparison behind `gradcheck`: the gradients of one function at one point, by the tape and by differences.
+"""Comparison of `gradcheck`: the Jacobian of a function at one point, by the tape and by finite differences.
 
-For each output and each input that requires grad, the Jacobian is computed twice from the tape, cotangent by
-cotangent, and once by differences. Jacobians are printed with a row for each element of the input. The fast way
-compares one random combination `v^T J u` of the elements instead. Random numbers come from a generator of their own,
-with a fixed seed.
+For each output and each input that requires grad, the Jacobian is computed twice on the tape, cotangent by cotangent,
+and once by differences. Printed Jacobians have a row for each element of the input. The fast mode compares one random
+combination `v^T J u` of the elements instead. Random numbers come from a separate generator with a fixed seed.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import TracegradError, located
-from tracegrad.torch.autograd.finite_differences import Slopes, along, columns
+from tracegrad.torch.autograd.finite_differences import Derivatives, along, columns
 from tracegrad.torch.tape.backward import engine
 from tracegrad.torch.tape.recording.node import unmasked
 from tracegrad.torch.tape.tensors.tensor import Tensor, of_array
@@ -94,7 +93,7 @@ def _check_input(i: int, x: Any) -> None:
 
 
 def random_cotangent(x: Any, rng: np.random.Generator, apart: bool) -> Any:
-    """A Tensor like `x` of random numbers from -1 to 1 that requires grad."""
+    """Return a Tensor like `x` of random numbers from -1 to 1 that requires grad."""
     values = rng.uniform(-1.0, 1.0, x.shape)
     if x.dtype.kind == "c":
         values = values + 1j * rng.uniform(-1.0, 1.0, x.shape)
@@ -107,7 +106,7 @@ def random_cotangent(x: Any, rng: np.random.Generator, apart: bool) -> Any:
 
 # -- the check -------------------------------------------------------------------------------------------------------
 class _Part:
-    """The real or the imaginary part of an output: how to take it, its cotangent, and what it is called."""
+    """Real or imaginary part of an output: its extraction, its cotangent, and its name."""
 
     def __init__(self, take: Callable[[Any], Any], seed: complex, name: str = ""):
         self.take, self.seed = take, seed
@@ -141,7 +140,7 @@ class Check:
         self.compare(every, differentiable(every))
 
     def run_rest(self) -> None:
-        """Check what else backward passes have to give."""
+        """Run the other checks of backward passes."""
         outputs = differentiable(outputs_of(self.func, self.inputs))
         if self.options.check_batched_grad:
             for i, x in enumerate(outputs):
@@ -152,11 +151,11 @@ class Check:
 
     # -- values of the function --------------------------------------------------------------------------------------
     def arrays(self) -> list[Array]:
-        """The outputs as they are now, copied."""
+        """Copy the current outputs."""
         return [np.array(x.array) for x in outputs_of(self.func, self.inputs)]
 
-    def slopes(self) -> list[list[Slopes]]:
-        """For each input, for each output of the function."""
+    def derivatives(self) -> list[list[Derivatives]]:
+        """Compute the derivatives, for each input and each output of the function."""
         return [columns(self.arrays, x.array, self.options.eps) for x in self.wanted]
 
     # -- values of the tape ------------------------------------------------------------------------------------------
@@ -166,7 +165,7 @@ class Check:
         return list(engine.grad(out, self.wanted, weight, retain_graph=True, allow_unused=True))
 
     def jacobians(self, out: Any, seed: complex) -> list[Array]:
-        """For each input, the derivatives of a part of an output: elements of the input by elements of the output."""
+        """Compute, for each input, the derivatives of a part of an output, as a matrix: input by output elements."""
         cts = np.eye(out.numel(), dtype=out.dtype) * seed
         return self.gathered([self.pull(out, ct) for ct in cts])
 
@@ -192,7 +191,7 @@ class Check:
             raise GradcheckError("Gradient has dtype mismatch")
 
     def twice(self, compute: Callable[..., list[Array]], *args: Any) -> list[Array]:
-        """What `compute` gives, which must be the same again."""
+        """Return the result of `compute`, which must be equal at a second call."""
         first, second = compute(*args), compute(*args)
         tolerance = self.options.nondet_tol
         for a, b in zip(first, second):
@@ -210,7 +209,7 @@ class Check:
         if self.options.fast_mode:
             self.compare_fast(tracked, outputs)
             return
-        numerical = self.slopes()
+        numerical = self.derivatives()
         for i, (position, out) in enumerate(zip(tracked, outputs)):
             for part in _parts(out):
                 analytical = self.twice(self.jacobians, out, part.seed)
@@ -241,8 +240,8 @@ class Check:
                         raise GradcheckError(_mismatch(part, i, j, n, a) + self.elements(part, position, out, j))
 
     def elements(self, part: _Part, position: int, out: Any, j: int) -> str:
-        """What the check of all elements says of the pair that differed in fast mode."""
-        numerical = self.slopes()[j][position].of(part.take)
+        """Describe the result of the full check for the pair that differed in fast mode."""
+        numerical = self.derivatives()[j][position].of(part.take)
         analytical = self.jacobians(out, part.seed)[j]
         text = (
             "\nThe above quantities relating the numerical and analytical jacobians are computed \n"
@@ -261,8 +260,8 @@ class Check:
         """Whether no output requires grad; then none may depend on the inputs."""
         if differentiable(outputs_of(self.func, self.inputs)):
             return False
-        for slopes in self.slopes():
-            if any(x.of(part.take).any() for x in slopes for part in _BOTH):
+        for derivatives in self.derivatives():
+            if any(x.of(part.take).any() for x in derivatives for part in _BOTH):
                 raise GradcheckError("Numerical gradient for function expected to be zero")
         return True
 
@@ -292,8 +291,8 @@ class Check:
         if not outputs:
             return
         zeros = [of_array(np.zeros(x.shape, x.dtype)) for x in outputs]
-        found = engine.grad(outputs, self.wanted, zeros, allow_unused=True)
-        for gradient, x in zip(found, self.wanted):
+        result = engine.grad(outputs, self.wanted, zeros, allow_unused=True)
+        for gradient, x in zip(result, self.wanted):
             if gradient is None:
                 continue
             array = gradient.array
@@ -307,26 +306,29 @@ class Check:
         count = len(differentiable(outputs_of(self.func, self.inputs)))
         for absent in (None, *range(count if count > 1 else 0)):
             try:
-                found = self.without(absent)
+                result = self.without(absent)
             except (RuntimeError, TypeError, AttributeError, ValueError) as error:
                 raise GradcheckError(
                     "Expected backward function to handle undefined output grads: a cotangent of None stands for zeros."
                 ) from error
-            if any(ct is not None and np.any(np.asarray(unmasked(ct))) for ct in found):
+            if any(ct is not None and np.any(np.asarray(unmasked(ct))) for ct in result):
                 raise GradcheckError(
                     "Expected all input grads to be undefined or zero when all output grads are undefined or zero."
                 )
 
     def without(self, absent: int | None) -> list[Any]:
-        """The gradients where cotangent `absent` is absent and the others are zero; without any, what each node that
-        can be called so gives: the backward pass itself leaves out nodes that nothing arrives at."""
+        """Compute the gradients with cotangent `absent` absent and the others zero.
+
+        Without any, return the results of each node that can be called without cotangents: the backward pass itself
+        skips nodes at which nothing arrives.
+        """
         outputs = differentiable(outputs_of(self.func, self.inputs))
         if absent is None:
             nodes = {x.grad_fn for x in outputs}
             return [ct for n in nodes if n is not None and n.several for ct in n.pull((None,) * n.count, False)]
         zeros = [(x._edge_of(), np.zeros(x.shape, x.dtype)) for k, x in enumerate(outputs) if k != absent]
-        _, found = engine.run(zeros, False, False, [engine.edge_of(x) for x in self.wanted])
-        return found
+        _, result = engine.run(zeros, False, False, [engine.edge_of(x) for x in self.wanted])
+        return result
 
 
 def _parts(out: Any) -> tuple[_Part, ...]:
@@ -341,7 +343,7 @@ def _mismatch(part: _Part, i: int, j: int, numerical: Any, analytical: Any) -> s
 
 
 def unit(x: Any, rng: np.random.Generator) -> Array:
-    """A random vector of length 1 with an element for each of `x`; none is negative, so errors cannot cancel."""
+    """Make a random unit vector with an element for each of `x`; none is negative, so errors cannot cancel."""
     vector: Array = rng.uniform(size=x.numel())
     vector /= np.sqrt(vector @ vector) or 1.0
     return vector

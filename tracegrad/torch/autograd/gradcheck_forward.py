@@ -1,7 +1,7 @@
-"""The comparison behind `gradcheck(check_forward_ad=True)`: tangents by forward mode against central differences.
+"""Comparison of `gradcheck(check_forward_ad=True)`: forward-mode tangents against central differences.
 
-For each input that requires grad, the function is called on dual Tensors, once for each element; the imaginary parts of
-complex inputs are directions of their own. The fast way compares the derivative along one random direction instead.
+For each input that requires grad, the function is called on dual Tensors once for each element; imaginary parts of
+complex inputs are separate directions. The fast mode compares the derivative along one random direction instead.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ForwardCheck:
             self.expect_zero_of_nothing()
 
     def pushed(self, tangents: Sequence[Any]) -> list[Any]:
-        """The tangents of the outputs (None: zero), given those of the inputs that require grad (None: not dual)."""
+        """Compute the tangents of the outputs (None: zero) from those of the inputs (None: not dual)."""
         with dual_level():
             supply = iter(tangents)
             args = []
@@ -47,34 +47,34 @@ class ForwardCheck:
                 t = next(supply) if requires(x) else None
                 plain = x.detach() if requires(x) else x
                 args.append(plain if t is None else make_dual(plain, of_array(np.array(t))))
-            found = [unpack_dual(y) for y in outputs_of(self.check.func, args)]
-            return [None if t is None else np.array(t.array) for _, t in found]
+            results = [unpack_dual(y) for y in outputs_of(self.check.func, args)]
+            return [None if t is None else np.array(t.array) for _, t in results]
 
     def moved(self, j: int, direction: Array) -> list[Array]:
-        """The derivatives of the outputs that are compared along `direction` of input `j`, flat."""
+        """Compute the derivatives of the compared outputs along `direction` of input `j`, flat."""
         zero = [np.zeros(x.shape, x.dtype) for x in self.check.wanted]
         zero[j] = direction.reshape(zero[j].shape).astype(zero[j].dtype)
-        found = self.pushed(zero)
+        result = self.pushed(zero)
         outputs = outputs_of(self.check.func, self.check.inputs)
         return [
-            np.zeros(outputs[i].numel(), outputs[i].dtype) if found[i] is None else found[i].reshape(-1)
+            np.zeros(outputs[i].numel(), outputs[i].dtype) if result[i] is None else result[i].reshape(-1)
             for i in self.tracked
         ]
 
     def columns(self, j: int, seed: complex) -> list[Array]:
-        """For each output, the derivatives along the elements of input `j`: its elements by those of the output."""
+        """Compute, for each output, the derivatives along the elements of input `j`, as a matrix."""
         x = self.check.wanted[j]
         rows = [self.moved(j, e * seed) for e in np.eye(x.numel())]
         return [np.stack(column) for column in zip(*rows)] if rows else []
 
     def compare(self, seed: complex, where: str) -> None:
-        numerical = self.check.slopes()
+        numerical = self.check.derivatives()
         for j, x in enumerate(self.check.wanted):
             if seed == 1j and x.dtype.kind != "c":
                 continue
             for i, (position, a) in enumerate(zip(self.tracked, self.columns(j, seed))):
-                slopes = numerical[j][position]
-                n = slopes.imaginary if seed == 1j else slopes.real
+                derivatives = numerical[j][position]
+                n = derivatives.imaginary if seed == 1j else derivatives.real
                 if not self.check.close(a, n, self.options.atol):
                     raise GradcheckError(_mismatch(where, i, j, of_array(n), of_array(a)))
 
@@ -86,16 +86,16 @@ class ForwardCheck:
             if seed == 1j and x.dtype.kind != "c":
                 continue
             u = unit(x, rng)
-            slopes = along(self.check.arrays, x.array, (u, u), self.options.eps)
+            derivatives = along(self.check.arrays, x.array, (u, u), self.options.eps)
             for i, (position, moved, v) in enumerate(zip(self.tracked, self.moved(j, u * seed), weights)):
-                slope = slopes[position].imaginary if seed == 1j else slopes[position].real
-                a, n = (moved * v).sum(), (slope * v).sum()
+                derivative = derivatives[position].imaginary if seed == 1j else derivatives[position].real
+                a, n = (moved * v).sum(), (derivative * v).sum()
                 # An error of atol in each element, all of one sign.
                 if not self.check.close(a, n, self.options.atol * u.sum() * v.sum()):
                     raise GradcheckError(_mismatch(where, i, j, n, a))
 
     def expect_zero_of_nothing(self) -> None:
-        """A tangent that is absent counts as zero, whatever those of the other inputs are."""
+        """Check that an absent tangent counts as zero, for any tangents of the other inputs."""
         rng = np.random.default_rng(SEED)
         full = [unit(x, rng).reshape(x.shape).astype(x.dtype) for x in self.check.wanted]
         for j, x in enumerate(self.check.wanted):

@@ -1,4 +1,4 @@
-"""What `torch.autograd.graph` offers: nodes and edges of the tape, hooks on what it saves and on several Tensors."""
+"""Namespace of `torch.autograd.graph`: nodes and edges of the tape, saved-tensor hooks, and multi-grad hooks."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ Hook = Callable[[Any], Any]
 
 
 class saved_tensors_hooks:
-    """A context in which the tape keeps `pack_hook(tensor)` instead of each Tensor that it saves for backward, and uses
-    what `unpack_hook` makes of that, a Tensor; the innermost pair counts.
+    """Context manager in which the tape saves `pack_hook(tensor)` instead of each Tensor.
 
-    RuntimeError on entering within `disable_saved_tensors_hooks`; TypeError if `unpack_hook` gives no Tensor.
+    The backward pass uses the result of `unpack_hook`, a Tensor; the innermost pair of hooks counts.
+
+    RuntimeError on entering within `disable_saved_tensors_hooks`; TypeError if `unpack_hook` returns no Tensor.
 
     >>> from tracegrad import tensor
     >>> x = tensor([2.0], requires_grad=True)
@@ -52,14 +53,14 @@ class saved_tensors_hooks:
 
 
 class save_on_cpu(saved_tensors_hooks):
-    """A context in which what is saved is kept in the memory of the CPU, where all of it is anyway."""
+    """Context manager in which saved values are stored in CPU memory, where all values are anyway."""
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda"):
         super().__init__(lambda tensor: tensor, lambda tensor: tensor)
 
 
 class disable_saved_tensors_hooks(contextlib.ContextDecorator):
-    """Raise RuntimeError with this message when hooks on saved tensors are asked for, or are active already.
+    """Context manager that raises RuntimeError with this message when saved-tensor hooks are, or become, active.
 
     >>> with disable_saved_tensors_hooks("not here"), saved_tensors_hooks(id, id):  # doctest: +ELLIPSIS
     ...     pass
@@ -80,8 +81,9 @@ class disable_saved_tensors_hooks(contextlib.ContextDecorator):
 
 
 class allow_mutation_on_saved_tensors(contextlib.ContextDecorator):
-    """A context in which Tensors may be updated in place though the tape has saved them: it keeps a copy of what is
-    about to be overwritten. Backward passes through what was recorded inside belong inside.
+    """Context manager in which saved Tensors may be updated in place: the tape copies them first.
+
+    Backward passes through operations recorded inside must run inside.
 
     RuntimeError for a context within another one, AssertionError for a backward pass outside.
 
@@ -117,7 +119,7 @@ class allow_mutation_on_saved_tensors(contextlib.ContextDecorator):
         self.clear()
 
     def clear(self) -> None:
-        """Forget what is kept."""
+        """Forget the saved copies."""
         for values in (*self._kept.values(), self._copied):
             for value in values:
                 value.tensor = None
@@ -144,7 +146,7 @@ class allow_mutation_on_saved_tensors(contextlib.ContextDecorator):
         return value.tensor
 
     def before_update_of(self, array: Any) -> None:
-        """The memory of `array` is about to be overwritten."""
+        """Copy saved values in the memory of `array`, which is about to be overwritten."""
         for value in self._kept.pop(id(_memory(array)), ()):
             value.tensor = value.tensor.clone()
             self._copied.add(value)
@@ -164,15 +166,16 @@ class _Value:
 
 
 def _memory(array: Any) -> Any:
-    """The object whose memory an array is a view of."""
+    """Return the object whose memory an array is a view of."""
     while isinstance(array, np.ndarray) and array.base is not None:
         array = array.base
     return array
 
 
 def get_gradient_edge(tensor: Any) -> GradientEdge:
-    """Where the gradient of a Tensor arrives: it stands for the Tensor in `grad` and `backward`, and does not keep its
-    memory. RuntimeError for a Tensor that does not require grad.
+    """Return the edge of a Tensor's gradient, which stands for it in `grad` and `backward`.
+
+    The edge does not keep the Tensor's memory alive. RuntimeError for a Tensor that does not require grad.
 
     >>> from tracegrad import tensor
     >>> get_gradient_edge(tensor([2.0], requires_grad=True) * 2).node.name()
@@ -223,8 +226,10 @@ class _Handle:
 
 
 def register_multi_grad_hook(tensors: Sequence[Any], fn: Callable[..., None], *, mode: str = "all") -> Any:
-    """Call `fn` in each backward pass once the gradients of all the Tensors that it reaches are known (`mode="all"`),
-    with a list of them, None for those that it does not reach; or with the first one that is (`mode="any"`).
+    """Call `fn` in each backward pass when the gradients of all reached Tensors are known (`mode="all"`).
+
+    `fn` receives a list of the gradients, None for Tensors that the pass does not reach. With `mode="any"` it receives
+    the first gradient that is known.
 
     ValueError for another mode. Returns a handle that removes the hook.
 

@@ -1,4 +1,4 @@
-"""`once_differentiable`: a backward pass that has no derivative itself, and says so when one is asked for."""
+"""Decorator `once_differentiable`: a backward pass without a derivative, which raises when it is differentiated."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ TWICE = "trying to differentiate twice a function that was marked with @once_dif
 
 
 def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator of the `backward` of a `Function` that is not to be differentiated, because it computes what is not
-    recorded: it runs without recording, and a derivative of what it returned is a RuntimeError."""
+    """Decorator of a `backward` of a `Function` that must not be differentiated, because it is not recorded.
+
+    It runs without recording; differentiating its result raises RuntimeError.
+    """
 
     @functools.wraps(fn)
     def backward(ctx: Any, *grads: Any) -> Any:
@@ -42,8 +44,11 @@ def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _sources(ctx: Any, grads: Sequence[Any]) -> Sequence[Any]:
-    """What a derivative of the outputs could lead to. In PyTorch these are the cotangents alone; a transform of a
-    function of arrays would give a wrong zero for what was saved."""
+    """Return the values that a derivative of the outputs could lead to.
+
+    In PyTorch these are the cotangents alone; a transform of a function of arrays would then give a wrong zero for
+    saved values.
+    """
     return [*grads, *ctx.saved_tensors] if any(isinstance(x, ArrayMethods) for x in grads) else grads
 
 

@@ -1,8 +1,8 @@
-"""What `forward` of an opaque call leaves in its context, as values of a graph.
+"""Residuals of an opaque call: the context that `forward` fills, as values of a graph.
 
-Arrays and numbers are results of the node that calls `forward`, so they go with the values of a program wherever those
-go: into stacks of loops, and to a backward pass that runs later, or twice. Where something else is in the context, or
-it is not as it was in the call being traced, the context itself is held, and a number stands for it.
+Arrays and numbers are results of the node that calls `forward`. They go wherever values of a program go: into the
+stacks of loops, and to a backward pass that runs later, or twice. If the context holds other objects, or differs from
+the traced call, the context itself is held, and a number stands for it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NUMBERS = (bool, int, float, complex)
 
 
 class _Kind:
-    """Of a leaf: how it is stored, and what has to be the same in each call."""
+    """Kind of a leaf: its storage, and the properties that are the same in each call."""
 
     def __init__(self, x: Any):
         array = x.array if isinstance(x, Recorded) else x
@@ -52,7 +52,7 @@ class _Kind:
         return Aval((), np.dtype(np.int64 if self.what is int else self.what))
 
     def restored(self, x: Any) -> Any:
-        """The leaf, given the array that it was stored as."""
+        """Return the leaf from its stored array."""
         if not isinstance(self.what, tuple):
             return x.item()
         if issubclass(self.what[0], Recorded):
@@ -61,7 +61,7 @@ class _Kind:
 
 
 class Residuals:
-    """What the context of the call being traced has: its structure, and the kind of each leaf."""
+    """Contents of the context during tracing: its structure, and the kind of each leaf."""
 
     def __init__(self, context: FunctionCtx):
         self.context = context
@@ -73,11 +73,11 @@ class Residuals:
 
     @property
     def avals(self) -> list[Aval]:
-        """Of the number of what is held, and of all that is stored."""
+        """Return the avals of the number of the held context, and of all stored leaves."""
         return [Aval((), np.dtype(np.int64)), *(kind.aval for kind in self.kinds if kind.stored and kind.what)]
 
     def of(self, context: FunctionCtx) -> list[Any]:
-        """What is in the context after a call, as arrays of these avals."""
+        """Return the contents of the context after a call, as arrays of these avals."""
         leaves, structure = _taken_apart(context)
         kinds = [_Kind(x) for x in leaves]
         known = [kind.what for kind in self.kinds]
@@ -88,7 +88,7 @@ class Residuals:
         return [np.int64(0), *map(np.asarray, arrays)]
 
     def restored(self, cls: Any, needs: tuple[bool, ...], arrays: Sequence[Any]) -> FunctionCtx:
-        """The context of the call that left these arrays."""
+        """Return the context of a call from its stored arrays."""
         number, supply = int(arrays[0]), iter(arrays[1:])
         if number or None in [kind.what for kind in self.kinds]:
             return _held.get(number, cls.__name__)

@@ -1,4 +1,4 @@
-"""`Variable`, PyTorch's name for a Tensor before 0.4."""
+"""Name `Variable`, PyTorch's name of a Tensor before version 0.4."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch's functions that are a method of their first argument: updates in place, and copies of what is a view."""
+"""Functions that call a method of their first argument: in-place updates, and copies of views."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracegrad.errors import located
 from tracegrad.ops.core.op import Carrier
 from tracegrad.torch.functions.core.dims import one
 from tracegrad.torch.functions.core.registry import METHODS
-from tracegrad.torch.functions.indexing import slicing as parts  # noqa: F401  (they register the methods)
+from tracegrad.torch.functions.indexing import slicing  # noqa: F401  (they register the methods)
 
 __all__ = ["OF_METHODS"]
 
@@ -44,10 +44,10 @@ def _copying(name: str) -> Callable[..., Any]:
         if not isinstance(input, Carrier | np.ndarray):
             raise TypeError(located(f"{name}() takes a Tensor or an array, got {_kind(input)}"))
         if hasattr(input, "requires_grad"):
-            found = getattr(input, view)(*args, **kwargs)
+            result = getattr(input, view)(*args, **kwargs)
         else:
-            found = of_array(input, *args, **kwargs)
-        return tuple([_copied(x) for x in found]) if isinstance(found, tuple | list) else _copied(found)
+            result = of_array(input, *args, **kwargs)
+        return tuple([_copied(x) for x in result]) if isinstance(result, tuple | list) else _copied(result)
 
     return _called(copy, name, f"A copy of what `{view}` gives as a view.")
 

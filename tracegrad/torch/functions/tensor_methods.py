@@ -1,16 +1,16 @@
-"""TensorMethods: the operators, methods and attributes of PyTorch's Tensor for a carried value.
+"""Class `TensorMethods`: operators, methods and attributes of PyTorch's Tensor for a carried value.
 
-Every function of this package that is registered as a method is one, and has a form `name_` that updates the value in
-place where PyTorch has one. NumPy's functions and universal functions on such a value keep NumPy's meaning.
+Every function of this package that is registered as a method is one. It has a form `name_` that updates the value in
+place if PyTorch has that form. NumPy's functions and ufuncs on such a value keep NumPy's meaning.
 
-A subclass is a `Carrier` with `shape` and `dtype`, and gives
+A subclass is a `Carrier` with `shape` and `dtype`, and defines
 
-- `concrete(asked)`: the value as an ndarray, for Python that wants a number; `asked` says what for ("bool()");
+- `concrete(asked)`: the value as an ndarray, for Python that needs a number; `asked` names the operation ("bool()");
 - `_lift(x)`: an ndarray, NumPy scalar or carrier of a lower level as a carrier of this kind;
-- `_become(result) -> self`: this object stands for the value `result`, of its own shape and dtype, from now on;
+- `_become(result) -> self`: from now on this object stands for the value `result`, of its own shape and dtype;
 - `_alias()`: another object for the same value; `clone()`: a copy of it.
 
-`_concrete_masks` says that boolean arrays can be used as indices.
+`_concrete_masks` says whether boolean arrays can be used as indices.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from tracegrad.torch.functions.core.dims import (
     type_name,
 )
 from tracegrad.torch.functions.core.formats import check_format
-from tracegrad.torch.functions.indexing import slicing as parts
-from tracegrad.torch.functions.linalg import matmul as products
+from tracegrad.torch.functions.indexing import slicing
+from tracegrad.torch.functions.linalg import matmul
 from tracegrad.torch.functions.math import complex as complex_numbers
 
 __all__ = ["TensorMethods"]
@@ -50,7 +50,7 @@ _ARRAYS = (np.ndarray, np.generic, list, tuple)
 
 
 def _operator(name: str) -> Any:
-    """NumPy's operator, whose errors about shapes say what PyTorch's say."""
+    """Wrap NumPy's operator; explain shape errors in PyTorch's terms."""
     operator = getattr(ArrayMethods, name)
 
     def apply(self: Any, other: Any) -> Any:
@@ -70,9 +70,9 @@ def _explain(x: Any, other: Any = None) -> None:
 
 
 def _renamed(operator: Any, of_number: str, of_array: str) -> Any:
-    """An operator whose node is called `of_number` beside a Python number and `of_array` beside an array.
+    """Wrap an operator whose node is called `of_number` with a Python number and `of_array` with an array.
 
-    Beside a number PyTorch saves the operand, so the result may be updated in place.
+    With a number PyTorch saves the operand, so the result may be updated in place.
     """
 
     def apply(self: Any, other: Any) -> Any:
@@ -90,11 +90,11 @@ def _is_operand(x: Any, other: Any) -> bool:
 
 
 def _matmul(self: Any, other: Any) -> Any:
-    return products.matmul(self, other) if _is_operand(self, other) else NotImplemented
+    return matmul.matmul(self, other) if _is_operand(self, other) else NotImplemented
 
 
 def _rmatmul(self: Any, other: Any) -> Any:
-    return products.matmul(other, self) if _is_operand(self, other) else NotImplemented
+    return matmul.matmul(other, self) if _is_operand(self, other) else NotImplemented
 
 
 def _in_place(operator: Any) -> Any:
@@ -110,7 +110,7 @@ _mod = _renamed(_operator("__mod__"), "RemainderBackward0", "RemainderBackward1"
 
 
 class TensorMethods:
-    """What a Tensor can do, for a carrier."""
+    """Methods of a Tensor, for a carrier."""
 
     __slots__ = ()
     __array_priority__ = 1000.0
@@ -147,7 +147,7 @@ class TensorMethods:
 
     # -- what NumPy's functions ask ------------------------------------------------------------------------
     def _known(self) -> np.ndarray[Any, Any] | None:
-        """The value, for an index that decides shapes; None if it may be different at each call."""
+        """Return the value, for an index that determines shapes; None if it may differ between calls."""
         return self.concrete("a boolean index") if self._concrete_masks else None
 
     def _constant(self, x: np.ndarray[Any, Any]) -> Any:
@@ -306,13 +306,13 @@ class TensorMethods:
         return bool(tuple(self.shape) == tuple(other.shape))
 
     def stride(self, dim: int | None = None) -> Any:
-        """How many elements lie in memory from one element to the next along each axis, or along `dim`."""
+        """Return the distance in elements of neighbours along each axis, or along `dim`."""
         array = self.array if self.numel() else np.empty([max(n, 1) for n in self.shape], self.dtype)  # type: ignore[attr-defined]
         steps = tuple([n // self.dtype.itemsize for n in array.strides])
         return steps if dim is None else steps[dim_of(dim, len(steps))]
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
-        """Whether the elements lie in memory in row-major order; inside a trace, where there is no memory, True."""
+        """Whether the elements are in row-major order in memory; True inside a trace, which has no memory."""
         check_format("is_contiguous", memory_format)
         array = getattr(self, "array", None)
         return bool(array.flags.c_contiguous) if isinstance(array, np.ndarray) else True
@@ -332,7 +332,7 @@ class TensorMethods:
     def __iter__(self) -> Iterator[Any]:
         if not self.shape:
             raise TypeError("iteration over a 0-d tensor")
-        return iter(parts.unbind(self))
+        return iter(slicing.unbind(self))
 
     def __contains__(self, value: Any) -> bool:
         if not isinstance(value, Carrier) and type(value) not in LITERALS and not isinstance(value, np.generic):

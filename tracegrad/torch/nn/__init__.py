@@ -1,22 +1,22 @@
-"""What `torch.nn` offers: modules, their parameters, and what initialises and clips these."""
+"""Namespace of `torch.nn`: modules, parameters, initialization and gradient clipping."""
 
 from tracegrad.torch.nn import (
     activation,
     attention,
+    container,
+    conv,
     dropout,
     functional,
     init,
     linear,
+    loss,
     normalization,
     pooling,
+    reshaping,
+    rnn,
     transformer,
     utils,
 )
-from tracegrad.torch.nn import container as containers
-from tracegrad.torch.nn import conv as convolution
-from tracegrad.torch.nn import loss as losses
-from tracegrad.torch.nn import reshaping as shapes
-from tracegrad.torch.nn import rnn as recurrent
 from tracegrad.torch.nn.activation import *  # noqa: F403
 from tracegrad.torch.nn.attention import *  # noqa: F403
 from tracegrad.torch.nn.container import *  # noqa: F403
@@ -35,13 +35,13 @@ from tracegrad.torch.nn.transformer import *  # noqa: F403
 __all__ = ["Buffer", "Module", "Parameter", "functional", "init", "utils"]
 __all__ += activation.__all__
 __all__ += attention.__all__
-__all__ += containers.__all__
-__all__ += convolution.__all__
+__all__ += container.__all__
+__all__ += conv.__all__
 __all__ += dropout.__all__
 __all__ += linear.__all__
-__all__ += losses.__all__
+__all__ += loss.__all__
 __all__ += normalization.__all__
 __all__ += pooling.__all__
-__all__ += recurrent.__all__
-__all__ += shapes.__all__
+__all__ += rnn.__all__
+__all__ += reshaping.__all__
 __all__ += transformer.__all__

@@ -1,4 +1,4 @@
-"""Modules of activations: each is a function of `nn.functional`, with its parameters."""
+"""Activation modules: each applies a function of `nn.functional` with its parameters."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ReLU(_InPlace):
     """
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.relu(input, inplace=self.inplace)
 
 
@@ -71,7 +71,7 @@ class ReLU6(_InPlace):
     """min(max(x, 0), 6), element by element."""
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.relu6(input, inplace=self.inplace)
 
 
@@ -79,7 +79,7 @@ class SELU(_InPlace):
     """1.0507 times x where x > 0, else times 1.6733 (exp(x) - 1), which keeps mean 0 and variance 1."""
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.selu(input, inplace=self.inplace)
 
 
@@ -87,7 +87,7 @@ class SiLU(_InPlace):
     """x sigmoid(x), element by element."""
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.silu(input, inplace=self.inplace)
 
 
@@ -95,7 +95,7 @@ class Mish(_InPlace):
     """x tanh(softplus(x)), element by element."""
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.mish(input, inplace=self.inplace)
 
 
@@ -103,7 +103,7 @@ class Hardsigmoid(_InPlace):
     """x / 6 + 1/2 between 0 and 1, element by element."""
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.hardsigmoid(input, inplace=self.inplace)
 
 
@@ -111,7 +111,7 @@ class Hardswish(_InPlace):
     """x times x / 6 + 1/2 between 0 and 1, element by element."""
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.hardswish(input, inplace=self.inplace)
 
 
@@ -119,7 +119,7 @@ class Sigmoid(Module):
     """1 / (1 + exp(-x)), element by element."""
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.sigmoid(input)
 
 
@@ -127,7 +127,7 @@ class Tanh(Module):
     """tanh(x), element by element."""
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.tanh(input)
 
 
@@ -135,7 +135,7 @@ class LogSigmoid(Module):
     """log(sigmoid(x)), element by element."""
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.logsigmoid(input)
 
 
@@ -143,7 +143,7 @@ class Softsign(Module):
     """x / (1 + |x|), element by element."""
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.softsign(input)
 
 
@@ -151,7 +151,7 @@ class Tanhshrink(Module):
     """x - tanh(x), element by element."""
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.tanhshrink(input)
 
 
@@ -168,7 +168,7 @@ class LeakyReLU(Module):
         self.negative_slope, self.inplace = negative_slope, inplace
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.leaky_relu(input, self.negative_slope, inplace=self.inplace)
 
     def extra_repr(self) -> str:
@@ -183,7 +183,7 @@ class ELU(Module):
         self.alpha, self.inplace = alpha, inplace
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.elu(input, self.alpha, inplace=self.inplace)
 
     def extra_repr(self) -> str:
@@ -198,7 +198,7 @@ class CELU(Module):
         self.alpha, self.inplace = alpha, inplace
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.celu(input, self.alpha, inplace=self.inplace)
 
     def extra_repr(self) -> str:
@@ -213,7 +213,7 @@ class GELU(Module):
         self.approximate = approximate
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.gelu(input, approximate=self.approximate)
 
     def extra_repr(self) -> str:
@@ -230,7 +230,7 @@ class Hardtanh(Module):
         self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.hardtanh(input, self.min_val, self.max_val, inplace=self.inplace)
 
     def extra_repr(self) -> str:
@@ -245,7 +245,7 @@ class Threshold(Module):
         self.threshold, self.value, self.inplace = threshold, value, inplace
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.threshold(input, self.threshold, self.value, inplace=self.inplace)
 
     def extra_repr(self) -> str:
@@ -260,7 +260,7 @@ class Hardshrink(Module):
         self.lambd = lambd
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.hardshrink(input, self.lambd)
 
     def extra_repr(self) -> str:
@@ -275,7 +275,7 @@ class Softshrink(Module):
         self.lambd = lambd
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.softshrink(input, self.lambd)
 
     def extra_repr(self) -> str:
@@ -290,7 +290,7 @@ class Softplus(Module):
         self.beta, self.threshold = beta, threshold
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.softplus(input, self.beta, self.threshold)
 
     def extra_repr(self) -> str:
@@ -312,11 +312,11 @@ class PReLU(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Set the parameters to what they were at first."""
+        """Reset the parameters to their initial values."""
         constant_(self.weight, self.init)
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.prelu(input, self.weight)
 
     def extra_repr(self) -> str:
@@ -332,7 +332,7 @@ class GLU(Module):
         self.dim = dim
 
     def forward(self, input: Any) -> Any:
-        """The output, half as large along `dim`."""
+        """Return the output, half as large along `dim`."""
         return F.glu(input, self.dim)
 
     def extra_repr(self) -> str:
@@ -362,7 +362,7 @@ class Softmax(Module):
         self.dim = dim
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.softmax(input, _dim("softmax", self.dim, input))
 
     def extra_repr(self) -> str:
@@ -373,7 +373,7 @@ class Softmin(Softmax):
     """`Softmax` of -x."""
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.softmin(input, _dim("softmin", self.dim, input))
 
 
@@ -381,7 +381,7 @@ class LogSoftmax(Softmax):
     """The logarithm of `Softmax`."""
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.log_softmax(input, _dim("log_softmax", self.dim, input))
 
 
@@ -389,7 +389,7 @@ class Softmax2d(Module):
     """`Softmax` over the channels of (N, C, H, W) or (C, H, W)."""
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input. ValueError for another number of dimensions."""
+        """Return the output, in the shape of the input. ValueError for another number of dimensions."""
         if len(input.shape) not in (3, 4):
             raise ValueError(f"Softmax2d: expected input to be 3D or 4D, got {len(input.shape)}D instead")
         return F.softmax(input, -3)

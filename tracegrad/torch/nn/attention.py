@@ -1,4 +1,4 @@
-"""Attention of several heads as a module."""
+"""Module of multi-head attention."""
 
 from __future__ import annotations
 
@@ -77,11 +77,13 @@ class MultiheadAttention(Module):
         self, query: Any, key: Any, value: Any, key_padding_mask: Any = None, need_weights: bool = True,
         attn_mask: Any = None, average_attn_weights: bool = True, is_causal: bool = False,
     ) -> tuple[Any, Any]:  # fmt: skip
-        """The output, in the shape of the query, and the weights, (N, L, S); (N, num_heads, L, S) unless
-        `average_attn_weights`; None unless `need_weights`, which is faster.
+        """Compute the output, in the shape of the query, and the weights, (N, L, S).
 
-        Masks of booleans are true where nothing may be looked at, those of floats are added: `key_padding_mask`,
-        (N, S), and `attn_mask`, (L, S) or (N num_heads, L, S). `is_causal` says that this is a causal mask.
+        The weights are (N, num_heads, L, S) unless `average_attn_weights`, and None unless `need_weights`, which is
+        faster.
+
+        Boolean masks are true where attention is not allowed, floating masks are added: `key_padding_mask`, (N, S), and
+        `attn_mask`, (L, S) or (N num_heads, L, S). `is_causal` says that the mask is causal.
         """
         weights = self.in_proj_weight
         if not self._qkv_same_embed_dim:

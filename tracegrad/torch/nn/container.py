@@ -1,4 +1,4 @@
-"""Modules that hold others, and hold parameters: `Sequential`, `ModuleList`, `ModuleDict` and the like."""
+"""Container modules of modules and parameters: `Sequential`, `ModuleList`, `ModuleDict` and the like."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class _Numbered(Module):
         return iter(self._modules.values())
 
     def _renumber(self, modules: Iterable[Any]) -> None:
-        given = list(modules)
+        args = list(modules)
         self._modules.clear()
-        for k, module in enumerate(given):
+        for k, module in enumerate(args):
             self._modules[str(k)] = module
 
     def _name(self, index: Any) -> str:
@@ -64,7 +64,7 @@ class _Numbered(Module):
         return self
 
     def extend(self, modules: Iterable[Any]) -> Any:
-        """Add modules at the end; returns the container. TypeError for what cannot be iterated."""
+        """Append modules; return the container. TypeError for objects that cannot be iterated."""
         if not isinstance(modules, Iterable):
             raise TypeError(
                 f"{type(self).__name__}.extend should be called with an iterable, but got {type(modules).__name__}"
@@ -84,9 +84,9 @@ class _Numbered(Module):
 
     def pop(self, index: Any) -> Any:
         """Take the module at `index` out, and return it."""
-        found = self[index]
+        result = self[index]
         del self[index]
-        return found
+        return result
 
 
 class Sequential(_Numbered):
@@ -117,7 +117,7 @@ class Sequential(_Numbered):
                 self.add_module(str(k), module)
 
     def forward(self, input: Any) -> Any:
-        """The output of the last module."""
+        """Return the output of the last module."""
         for module in self._modules.values():
             input = module(input)
         return input
@@ -132,7 +132,7 @@ class Sequential(_Numbered):
 
 
 class ModuleList(_Numbered):
-    """A list of modules, which are submodules of what the list is an attribute of.
+    """List of modules, which are submodules of the list's owner.
 
     >>> from tracegrad.torch.nn import Linear
     >>> layers = ModuleList([Linear(2, 2) for _ in range(3)])
@@ -152,12 +152,12 @@ class ModuleList(_Numbered):
         return self.extend(other)
 
     def forward(self, *input: Any) -> Any:
-        """A list computes nothing: NotImplementedError."""
+        """Raise NotImplementedError: a list has no computation."""
         raise NotImplementedError('Module [ModuleList] is missing the required "forward" function')
 
 
 class ModuleDict(Module):
-    """Modules by name, which are submodules of what the dict is an attribute of.
+    """Dict of modules by name, which are submodules of the dict's owner.
 
     >>> from tracegrad.torch.nn import Linear, ReLU
     >>> parts = ModuleDict({"first": Linear(2, 2), "act": ReLU()})
@@ -197,15 +197,15 @@ class ModuleDict(Module):
         return self._modules.pop(key)
 
     def keys(self) -> Any:
-        """The names."""
+        """Return the names."""
         return self._modules.keys()
 
     def items(self) -> Any:
-        """The names with their modules."""
+        """Return the names with their modules."""
         return self._modules.items()
 
     def values(self) -> Any:
-        """The modules."""
+        """Return the modules."""
         return self._modules.values()
 
     def update(self, modules: Any) -> None:
@@ -232,7 +232,7 @@ def _line(name: str, x: Any) -> str:
 
 
 class ParameterList(Module):
-    """A list of parameters; Tensors become parameters as they are entered, other objects stay what they are.
+    """List of parameters; Tensors become parameters when they are entered, other objects stay unchanged.
 
     >>> import tracegrad as tg
     >>> weights = ParameterList([tg.ones(2), tg.zeros(3)])
@@ -268,7 +268,7 @@ class ParameterList(Module):
         return self
 
     def extend(self, values: Iterable[Any]) -> Any:
-        """Add parameters at the end; returns the list. TypeError for what cannot be iterated, or is one Tensor."""
+        """Append parameters; return the list. TypeError for a Tensor, and for objects that cannot be iterated."""
         if not isinstance(values, Iterable) or isinstance(values, Tensor):
             raise TypeError(f"ParameterList.extend should be called with an iterable, but got {type(values).__name__}")
         for value in values:
@@ -281,19 +281,19 @@ class ParameterList(Module):
     def pop(self, index: int = -1) -> Any:
         """Take the parameter at `index` out, and return it."""
         k = _place(index, len(self))
-        found, rest = self[k], [self[n] for n in range(k + 1, len(self))]
+        result, rest = self[k], [self[n] for n in range(k + 1, len(self))]
         for n, value in enumerate(rest):
             self[k + n] = value
         self._size -= 1
         delattr(self, str(self._size))
-        return found
+        return result
 
     def extra_repr(self) -> str:
         return "\n".join(_line(str(k), x) for k, x in enumerate(self))
 
 
 class ParameterDict(Module):
-    """Parameters by name; Tensors become parameters as they are entered, other objects stay what they are.
+    """Dict of parameters by name; Tensors become parameters when they are entered, other objects stay unchanged.
 
     >>> import tracegrad as tg
     >>> weights = ParameterDict({"scale": tg.ones(2)})
@@ -335,32 +335,32 @@ class ParameterDict(Module):
         return key in self._keys
 
     def keys(self) -> Iterable[str]:
-        """The names."""
+        """Return the names."""
         return self._keys.keys()
 
     def values(self) -> Iterable[Any]:
-        """The parameters."""
+        """Return the parameters."""
         return [self[key] for key in self._keys]
 
     def items(self) -> Iterable[tuple[str, Any]]:
-        """The names with their parameters."""
+        """Return the names with their parameters."""
         return [(key, self[key]) for key in self._keys]
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The parameter of this name, or `default`."""
+        """Return the parameter of this name, or `default`."""
         return self[key] if key in self._keys else default
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """The parameter of this name, which is `default` if there was none."""
+        """Return the parameter of this name, which is `default` if there was none."""
         if key not in self._keys:
             self[key] = default
         return self[key]
 
     def pop(self, key: str) -> Any:
         """Take a parameter out, and return it."""
-        found = self[key]
+        result = self[key]
         del self[key]
-        return found
+        return result
 
     def clear(self) -> None:
         """Take all parameters out."""

@@ -1,4 +1,4 @@
-"""Modules of convolutions over one, two and three dimensions, and of transposed ones."""
+"""Convolution modules over one, two and three dimensions, and transposed ones."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class _Conv(Module):
         self.reset_parameters()
 
     def _shape(self) -> tuple[int, ...]:
-        """The shape of the weight."""
+        """Return the shape of the weight."""
         return self.out_channels, self.in_channels // self.groups, *self.kernel_size
 
     def reset_parameters(self) -> None:
@@ -62,7 +62,7 @@ class _Conv(Module):
                 init.uniform_(self.bias, -1 / math.sqrt(inputs), 1 / math.sqrt(inputs))
 
     def forward(self, input: Any) -> Any:
-        """The output, (N, out_channels, ...) or (out_channels, ...)."""
+        """Return the output, (N, out_channels, ...) or (out_channels, ...)."""
         padding: Any = self.padding
         if self.padding_mode != "zeros":
             input, padding = F.pad(input, self._around(), mode=self.padding_mode), 0
@@ -72,15 +72,15 @@ class _Conv(Module):
         raise NotImplementedError
 
     def _around(self) -> list[int]:
-        """How much is put around the input, as `nn.functional.pad` takes it."""
-        found, padding = list[int](), self.padding
+        """Return the padding around the input, in the format of `nn.functional.pad`."""
+        result, padding = list[int](), self.padding
         for k in reversed(range(self._count)):
             total = self.dilation[k] * (self.kernel_size[k] - 1)
             if padding == "same":
-                found += [total // 2, total - total // 2]
+                result += [total // 2, total - total // 2]
             else:
-                found += [0, 0] if isinstance(padding, str) else [padding[k]] * 2
-        return found
+                result += [0, 0] if isinstance(padding, str) else [padding[k]] * 2
+        return result
 
     def extra_repr(self) -> str:
         parts = [f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"]
@@ -167,14 +167,16 @@ class _Transposed(_Conv):
         return self.in_channels, self.out_channels // self.groups, *self.kernel_size
 
     def forward(self, input: Any, output_size: Any = None) -> Any:
-        """The output, (N, out_channels, ...) or (out_channels, ...); of `output_size`, if that is given, in the place
-        of what `output_padding` says."""
+        """Compute the output, (N, out_channels, ...) or (out_channels, ...).
+
+        `output_size`, if passed, replaces the size that `output_padding` implies.
+        """
         more = self.output_padding if output_size is None else self._behind(input, tuple(output_size))
         convolution = getattr(F, f"conv_transpose{self._count}d")
         return convolution(input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation)
 
     def _behind(self, input: Any, wanted: tuple[int, ...]) -> tuple[int, ...]:
-        """The output padding that gives this size; ValueError where none does."""
+        """Return the output padding that gives this size; ValueError if none does."""
         n, lead = self._count, len(input.shape) - self._count
         if len(wanted) not in (n, n + lead):
             raise ValueError(

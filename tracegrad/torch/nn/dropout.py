@@ -1,4 +1,4 @@
-"""Modules of dropout, which draw anew at each call in training, and are the identity else."""
+"""Dropout modules: random at each call in training, the identity in evaluation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Dropout(Module):
 
 
 class Dropout(_Dropout):
-    """In training each element is 0 with probability `p`, and 1 / (1 - p) times what it was otherwise.
+    """Zero each element with probability `p` in training, and multiply the others by 1 / (1 - p).
 
     >>> import tracegrad as tg
     >>> Dropout().eval()(tg.ones(3))
@@ -30,7 +30,7 @@ class Dropout(_Dropout):
     """
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.dropout(input, self.p, self.training, self.inplace)
 
 
@@ -38,7 +38,7 @@ class Dropout1d(_Dropout):
     """`Dropout` of whole channels of (N, C, L) or (C, L)."""
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.dropout1d(input, self.p, self.training, self.inplace)
 
 
@@ -46,7 +46,7 @@ class Dropout2d(_Dropout):
     """`Dropout` of whole channels of (N, C, H, W) or (C, H, W)."""
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.dropout2d(input, self.p, self.training, self.inplace)
 
 
@@ -54,5 +54,5 @@ class Dropout3d(_Dropout):
     """`Dropout` of whole channels of (N, C, D, H, W) or (C, D, H, W)."""
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.dropout3d(input, self.p, self.training, self.inplace)

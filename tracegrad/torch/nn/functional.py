@@ -1,4 +1,4 @@
-"""What `torch.nn.functional` offers: activations, losses and layers as functions."""
+"""Namespace of `torch.nn.functional`: activations, losses and layers as functions."""
 
 from tracegrad.torch.functions.nn import nn_functional
 from tracegrad.torch.functions.nn.nn_functional import *  # noqa: F403

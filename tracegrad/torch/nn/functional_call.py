@@ -1,4 +1,4 @@
-"""Calls of modules as functions of their parameters: `functional_call` and `stack_module_state` of `tracegrad.func`."""
+"""Stateless calls of modules: `functional_call` and `stack_module_state` of `tracegrad.func`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def functional_call(
     module: Any, parameter_and_buffer_dicts: Any, args: Any = None, kwargs: Mapping[str, Any] | None = None, *,
     tie_weights: bool = True, strict: bool = False,
 ) -> Any:  # fmt: skip
-    """`module(*args, **kwargs)` with other parameters and buffers: a pure function of them, for `grad` and `vmap`.
+    """Call `module(*args, **kwargs)` with other parameters and buffers: a pure function of them, for `grad` and `vmap`.
 
-    `parameter_and_buffer_dicts` is a dict by dotted names, or a sequence of them, of Tensors or ndarrays; what it does
-    not name is the module's own. One argument need be no tuple. A parameter that is shared is replaced everywhere,
-    unless `tie_weights` is false. The module is as it was afterwards. ValueError for a name in several dicts;
-    RuntimeError if `strict` and names are missing or have no place.
+    `parameter_and_buffer_dicts` is a dict by dotted names, or a sequence of dicts, of Tensors or ndarrays; for names
+    not in it the module's own values are used. One argument need not be a tuple. A shared parameter is replaced
+    everywhere, unless `tie_weights` is false. The module is unchanged afterwards. ValueError for a name in several
+    dicts; RuntimeError if `strict` and names are missing or unknown.
 
     >>> import numpy as np
     >>> import tracegrad as tg
@@ -31,11 +31,11 @@ def functional_call(
     >>> print(tg.grad(loss)({"weight": np.zeros((1, 2))})["weight"])
     [[3. 4.]]
     """
-    given = _merged(parameter_and_buffer_dicts)
+    inputs = _merged(parameter_and_buffer_dicts)
     places = dict(_places(module))
     if strict:
-        _require_names(given, places)
-    wanted = {name: x for name, x in given.items() if name in places}
+        _require_names(inputs, places)
+    wanted = {name: x for name, x in inputs.items() if name in places}
     if tie_weights:
         wanted |= _twins(wanted, places)
     before = {name: places[name][0][places[name][1]] for name in wanted}
@@ -51,7 +51,7 @@ Places = dict[str, tuple[dict[str, Any], str]]
 
 
 def _places(module: Any) -> Iterator[tuple[str, tuple[dict[str, Any], str]]]:
-    """The dotted names of parameters and buffers, with the tables that they are in."""
+    """Return the dotted names of parameters and buffers, with the tables that hold them."""
     for path, each in module.named_modules(remove_duplicate=False):
         for table in (each._parameters, each._buffers):
             for name in table:
@@ -65,7 +65,7 @@ def _put(values: dict[str, Any], places: Places) -> None:
 
 
 def _twins(wanted: dict[str, Any], places: Places) -> dict[str, Any]:
-    """What takes the place of parameters that are shared, under their other names."""
+    """Return the replacements of shared parameters under their other names."""
     known = {id(places[name][0][places[name][1]]): x for name, x in wanted.items()}
     rest = {name: table[key] for name, (table, key) in places.items() if name not in wanted}
     return {name: known[id(x)] for name, x in rest.items() if x is not None and id(x) in known}
@@ -78,15 +78,15 @@ def _merged(dicts: Any) -> dict[str, Any]:
         raise ValueError(
             located(f"Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, got {type(dicts)}")
         )
-    found: dict[str, Any] = {}
+    table: dict[str, Any] = {}
     for each in dicts:
         for name, value in each.items():
-            if name in found:
+            if name in table:
                 raise ValueError(
                     located(f"{name} appears in multiple dictionaries; behavior of functional call is ambiguous")
                 )
-            found[name] = value
-    return found
+            table[name] = value
+    return table
 
 
 def _require_names(given: dict[str, Any], places: Places) -> None:
@@ -102,10 +102,10 @@ def _require_names(given: dict[str, Any], places: Places) -> None:
 
 
 def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The parameters, and the buffers, of modules of one class, stacked along a new first dimension: for `vmap`.
+    """Stack the parameters, and the buffers, of modules of one class along a new first dimension, for `vmap`.
 
-    They are leaves; parameters require grad as they did. RuntimeError for no modules, for modules of several classes,
-    and for modules of which some are in training and others are not.
+    The stacks are leaves; parameters require grad as before. RuntimeError for no modules, for modules of several
+    classes, and for modules of which only some are in training.
 
     >>> from tracegrad.torch.nn import Linear
     >>> params, buffers = stack_module_state([Linear(2, 1) for _ in range(3)])

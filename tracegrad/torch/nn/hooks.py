@@ -1,5 +1,4 @@
-"""Hooks of modules: functions that are called before and after `forward`, when gradients go through the module, and
-when its state is given and taken."""
+"""Module hooks: called before and after `forward`, in the backward pass, and around `state_dict`."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ class Hooked:
     def register_forward_pre_hook(
         self, hook: Hook, *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
-        """Call `hook(module, args)` before `forward`: what it returns, a tuple or one value, are the arguments then.
+        """Call `hook(module, args)` before `forward`; its result, a tuple or one value, replaces the arguments.
 
         With `with_kwargs` it is `hook(module, args, kwargs)`, and returns None or both.
         """
@@ -59,7 +58,7 @@ class Hooked:
     def register_forward_hook(
         self, hook: Hook, *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
     ) -> RemovableHandle:
-        """Call `hook(module, args, output)` after `forward`; what it returns, unless None, is the output then.
+        """Call `hook(module, args, output)` after `forward`; its result, unless None, replaces the output.
 
         With `with_kwargs` it is `hook(module, args, kwargs, output)`. With `always_call` it is called too, with the
         output None, if `forward` raises.
@@ -73,35 +72,43 @@ class Hooked:
         return handle
 
     def register_full_backward_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
-        """Call `hook(module, grad_output)` before gradients go through the module; what it returns takes their place.
+        """Call `hook(module, grad_output)` before gradients pass the module; its result replaces them.
 
         `grad_output` is the tuple of the gradients of the outputs.
         """
         return _added(self._hooks_made().backward_before, hook, prepend)
 
     def register_full_backward_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
-        """Call `hook(module, grad_input, grad_output)` when the gradients of the inputs have been computed; what it
-        returns takes the place of `grad_input`. Both are tuples, of positional arguments and of outputs.
+        """Call `hook(module, grad_input, grad_output)` after the gradients of the inputs are computed.
+
+        Its result replaces `grad_input`. Both are tuples, of positional arguments and of outputs.
         """
         return _added(self._hooks_made().backward, hook, prepend)
 
     def register_state_dict_pre_hook(self, hook: Hook) -> RemovableHandle:
-        """Call `hook(module, prefix, keep_vars)` before the module enters what it has into a state."""
+        """Call `hook(module, prefix, keep_vars)` before the module enters its values into a state dict."""
         return _added(self._hooks_made().saving, hook, False)
 
     def register_state_dict_post_hook(self, hook: Hook) -> RemovableHandle:
-        """Call `hook(module, state_dict, prefix, local_metadata)` when the module, with what is in it, has entered the
-        state, which the hook may change."""
+        """Call `hook(module, state_dict, prefix, local_metadata)` after the module and its submodules are entered.
+
+        The hook may change the state dict.
+        """
         return _added(self._hooks_made().saved, hook, False)
 
     def register_load_state_dict_pre_hook(self, hook: Hook) -> RemovableHandle:
-        """Call `hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)`
-        before the module takes its values from a state; what the hook changes in that, a copy, is what it takes."""
+        """Call a hook before the module loads its values from a state dict.
+
+        It is `hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)`. The
+        module loads the values after the hook's changes; the state dict is a copy.
+        """
         return _added(self._hooks_made().loading, hook, False)
 
     def register_load_state_dict_post_hook(self, hook: Hook) -> RemovableHandle:
-        """Call `hook(module, incompatible_keys)` when the module has taken its values; what the hook removes from the
-        two lists is no error."""
+        """Call `hook(module, incompatible_keys)` after the module has loaded its values.
+
+        Keys that the hook removes from the two lists are no errors.
+        """
         return _added(self._hooks_made().loaded, hook, False)
 
     def _hooks_of(self, kind: str) -> list[Hook]:
@@ -119,7 +126,7 @@ def _added(hooks: dict[int, Hook], hook: Hook, first: bool) -> RemovableHandle:
 
 
 def called(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The output of a module that has hooks."""
+    """Call a module with hooks."""
     hooks = module._hooks
     args, kwargs = _before(module, hooks, args, kwargs)
     way = _Way(module) if hooks.backward or hooks.backward_before else None
@@ -133,31 +140,31 @@ def called(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                 hook(module, args, kwargs, None) if number in hooks.keywords else hook(module, args, None)
         raise
     for number, hook in list(hooks.after.items()):
-        found = hook(module, args, kwargs, output) if number in hooks.keywords else hook(module, args, output)
-        output = output if found is None else found
+        result = hook(module, args, kwargs, output) if number in hooks.keywords else hook(module, args, output)
+        output = output if result is None else result
     return output if way is None else way.out(output)
 
 
 def _before(module: Any, hooks: ModuleHooks, args: Any, kwargs: Any) -> tuple[Any, Any]:
     for number, hook in list(hooks.before.items()):
         if number in hooks.keywords:
-            found = hook(module, args, kwargs)
-            if found is not None:
-                if not isinstance(found, tuple) or len(found) != 2:
+            result = hook(module, args, kwargs)
+            if result is not None:
+                if not isinstance(result, tuple) or len(result) != 2:
                     raise RuntimeError(
-                        f"forward pre-hook must return None or a tuple of (new_args, new_kwargs), but got {found}."
+                        f"forward pre-hook must return None or a tuple of (new_args, new_kwargs), but got {result}."
                     )
-                args, kwargs = found
+                args, kwargs = result
         else:
-            found = hook(module, args)
-            if found is not None:
-                args = found if isinstance(found, tuple) else (found,)
+            result = hook(module, args)
+            if result is not None:
+                args = result if isinstance(result, tuple) else (result,)
     return args, kwargs
 
 
 # -- the way back ----------------------------------------------------------------------------------------------------
 class _Way:
-    """What the gradients of one call pass: at the outputs, then at the inputs."""
+    """Backward path of one call: the gradients of the outputs, then of the inputs."""
 
     def __init__(self, module: Any):
         self.module = module
@@ -165,7 +172,7 @@ class _Way:
         self.has_inputs = False
 
     def into(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments, where the gradients of the inputs pass."""
+        """Pass the arguments through, at which the gradients of the inputs are intercepted."""
         places = [k for k, x in enumerate(args) if isinstance(x, Tensor) and x.requires_grad]
         self.has_inputs = bool(places)
         self.count = len(args)
@@ -173,13 +180,13 @@ class _Way:
         if not places:
             return args
         passed = _Passed.apply(self.at_inputs, *[args[k] for k in places])
-        made = list(args)
+        results = list(args)
         for k, x in zip(places, passed):
-            made[k] = x
-        return tuple(made)
+            results[k] = x
+        return tuple(results)
 
     def out(self, output: Any) -> Any:
-        """The output, where the gradients of the outputs pass."""
+        """Pass the output through, at which the gradients of the outputs are intercepted."""
         several = isinstance(output, tuple)
         outputs = output if several else (output,)
         places = [k for k, x in enumerate(outputs) if isinstance(x, Tensor) and x.requires_grad]
@@ -187,18 +194,18 @@ class _Way:
             return output
         self.outputs, self.of_outputs = len(outputs), places
         passed = _Passed.apply(self.at_outputs, *[outputs[k] for k in places])
-        made = list(outputs)
+        results = list(outputs)
         for k, x in zip(places, passed):
-            made[k] = x
-        return tuple(made) if several else made[0]
+            results[k] = x
+        return tuple(results) if several else results[0]
 
     def at_outputs(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
         """Call the hooks before; and the hooks after, if no input has a gradient."""
         whole = _spread(grads, self.of_outputs, self.outputs)
         for hook in list(self.module._hooks.backward_before.values()):
-            found = hook(self.module, whole)
-            if found is not None:
-                whole = found if isinstance(found, tuple) else (found,)
+            result = hook(self.module, whole)
+            if result is not None:
+                whole = result if isinstance(result, tuple) else (result,)
         self.grad_output = whole
         if not self.has_inputs and self.module._hooks.backward:
             warnings.warn(
@@ -214,21 +221,21 @@ class _Way:
         """Call the hooks after."""
         whole = _spread(grads, self.places, self.count)
         for hook in list(self.module._hooks.backward.values()):
-            found = hook(self.module, whole, self.grad_output)
-            if found is not None:
-                whole = found if isinstance(found, tuple) else (found,)
+            result = hook(self.module, whole, self.grad_output)
+            if result is not None:
+                whole = result if isinstance(result, tuple) else (result,)
         return tuple([whole[k] for k in self.places])
 
 
 def _spread(xs: tuple[Any, ...], places: list[int], count: int) -> tuple[Any, ...]:
-    found: list[Any] = [None] * count
+    results: list[Any] = [None] * count
     for k, x in zip(places, xs):
-        found[k] = x
-    return tuple(found)
+        results[k] = x
+    return tuple(results)
 
 
 class _Passed(Function):
-    """The Tensors themselves; their gradients are what `way` makes of all."""
+    """Pass Tensors unchanged; `way` transforms their gradients together."""
 
     @staticmethod
     def forward(ctx: Any, way: Any, *xs: Any) -> Any:

@@ -1,6 +1,6 @@
-"""What `torch.nn.init` offers: functions that fill a Tensor in place, and return it.
+"""Namespace of `torch.nn.init`: fill a Tensor in place with initial values, and return it.
 
-They draw from the default generator, which `manual_seed` seeds, or from the `generator` that is given; nothing is
+Numbers come from the default generator, which `manual_seed` seeds, or from the argument `generator`; nothing is
 recorded. `fan_in` and `fan_out` of a weight of shape (out, in, ...) are `in` and `out` times the product of the rest.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.torch.functions.core.generator import source
 from tracegrad.torch.modes import no_grad
-from tracegrad.torch.tape.tensors import random as draws
+from tracegrad.torch.tape.tensors import random
 from tracegrad.torch.tape.tensors.random import Generator
 from tracegrad.torch.tape.tensors.tensor import of_array
 
@@ -32,7 +32,7 @@ _GAINS = {
 
 
 def _filling(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that is not recorded, and returns the Tensor that it fills."""
+    """Decorate a function that fills a Tensor: it is not recorded, and returns the Tensor."""
 
     @wraps(function)
     def call(tensor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -44,7 +44,7 @@ def _filling(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """The factor that keeps the variance of what passes a nonlinearity; `param` is the slope of "leaky_relu".
+    """Return the factor that preserves the variance through a nonlinearity; `param` is the slope of "leaky_relu".
 
     ValueError for an unknown nonlinearity.
 
@@ -52,10 +52,10 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     True
     """
     if nonlinearity == "leaky_relu":
-        slope = 0.01 if param is None else param
-        if isinstance(slope, bool) or not isinstance(slope, int | float):
-            raise ValueError(located(f"negative_slope {slope} not a valid number"))
-        return math.sqrt(2.0 / (1 + slope**2))
+        derivative = 0.01 if param is None else param
+        if isinstance(derivative, bool) or not isinstance(derivative, int | float):
+            raise ValueError(located(f"negative_slope {derivative} not a valid number"))
+        return math.sqrt(2.0 / (1 + derivative**2))
     if nonlinearity not in _GAINS:
         raise ValueError(located(f"Unsupported nonlinearity {nonlinearity}"))
     return _GAINS[nonlinearity]
@@ -65,13 +65,13 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 @_filling
 def uniform_(tensor: Any, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Any:
     """Numbers from the uniform distribution on [a, b)."""
-    draws.uniform_(tensor, a, b, generator=generator)
+    random.uniform_(tensor, a, b, generator=generator)
 
 
 @_filling
 def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Any:
     """Numbers from the normal distribution of this mean and standard deviation."""
-    draws.normal_(tensor, mean, std, generator=generator)
+    random.normal_(tensor, mean, std, generator=generator)
 
 
 @_filling
@@ -98,7 +98,7 @@ def trunc_normal_(
 
 @_filling
 def constant_(tensor: Any, val: float) -> Any:
-    """The value `val` everywhere."""
+    """Fill with the value `val`."""
     tensor.fill_(val)
 
 
@@ -117,7 +117,7 @@ def zeros_(tensor: Any) -> Any:
 # -- matrices --------------------------------------------------------------------------------------------------------
 @_filling
 def eye_(tensor: Any) -> Any:
-    """The identity matrix. ValueError unless there are two dimensions.
+    """Fill with the identity matrix. ValueError unless there are two dimensions.
 
     >>> import tracegrad as tg
     >>> eye_(tg.empty(2, 3))
@@ -130,20 +130,21 @@ def eye_(tensor: Any) -> Any:
 
 @_filling
 def dirac_(tensor: Any, groups: int = 1) -> Any:
-    """The weight of a convolution that keeps its input: in each group, output channel k is input channel k.
+    """Fill a convolution weight so that it preserves its input.
 
-    ValueError unless there are 3, 4 or 5 dimensions and the groups divide the first.
+    In each group, output channel k is input channel k. ValueError unless there are 3, 4 or 5 dimensions and the groups
+    divide the first.
     """
     if len(tensor.shape) not in (3, 4, 5):
         raise ValueError(located("Only tensors with 3, 4, or 5 dimensions are supported"))
     if tensor.shape[0] % groups:
         raise ValueError(located("dim 0 must be divisible by groups"))
-    made, each = np.zeros(tensor.shape), tensor.shape[0] // groups
+    result, each = np.zeros(tensor.shape), tensor.shape[0] // groups
     middle = tuple(n // 2 for n in tensor.shape[2:])
     for group in range(groups):
         for k in range(min(each, tensor.shape[1])):
-            made[(group * each + k, k, *middle)] = 1.0
-    tensor.copy_(_as(tensor, made))
+            result[(group * each + k, k, *middle)] = 1.0
+    tensor.copy_(_as(tensor, result))
 
 
 @_filling
@@ -169,16 +170,16 @@ def orthogonal_(tensor: Any, gain: float = 1, generator: Generator | None = None
 
 @_filling
 def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Any:
-    """A matrix of normal numbers, of which in each column the part `sparsity` is zero (Martens 2010).
+    """Fill a matrix with normal numbers, and zero the share `sparsity` of each column (Martens 2010).
 
     ValueError unless there are two dimensions.
     """
     _require(tensor, 2)
     bits = source("sparse_", generator)
-    made = bits.standard_normal(tensor.shape) * std
-    for column in made.T:
+    result = bits.standard_normal(tensor.shape) * std
+    for column in result.T:
         column[bits.permutation(len(column))[: math.ceil(sparsity * len(column))]] = 0.0
-    tensor.copy_(_as(tensor, made))
+    tensor.copy_(_as(tensor, result))
 
 
 # -- by the number of inputs and outputs ------------------------------------------------------------------------------
@@ -189,7 +190,7 @@ def xavier_uniform_(tensor: Any, gain: float = 1.0, generator: Generator | None 
     ValueError for less than two dimensions.
     """
     bound = math.sqrt(3.0) * gain * math.sqrt(2.0 / sum(fans(tensor)))
-    draws.uniform_(tensor, -bound, bound, generator=generator)
+    random.uniform_(tensor, -bound, bound, generator=generator)
 
 
 @_filling
@@ -198,7 +199,7 @@ def xavier_normal_(tensor: Any, gain: float = 1.0, generator: Generator | None =
 
     ValueError for less than two dimensions.
     """
-    draws.normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(fans(tensor))), generator=generator)
+    random.normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(fans(tensor))), generator=generator)
 
 
 @_filling
@@ -209,8 +210,10 @@ def kaiming_uniform_(
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
 ) -> Any:
-    """Uniform numbers of standard deviation gain / sqrt(fan), for the gain of `nonlinearity` with the parameter `a`
-    (He et al. 2015). ValueError for less than two dimensions, and for an unknown mode.
+    """Fill with uniform numbers of standard deviation gain / sqrt(fan) (He et al. 2015).
+
+    The gain is that of `nonlinearity` with the parameter `a`. ValueError for less than two dimensions, and for an
+    unknown mode.
 
     >>> import tracegrad as tg
     >>> bool((kaiming_uniform_(tg.empty(5, 6)).abs() <= 1).all())
@@ -219,7 +222,7 @@ def kaiming_uniform_(
     if 0 in tensor.shape:
         return
     bound = math.sqrt(3.0) * _spread(tensor, a, mode, nonlinearity)
-    draws.uniform_(tensor, -bound, bound, generator=generator)
+    random.uniform_(tensor, -bound, bound, generator=generator)
 
 
 @_filling
@@ -230,11 +233,13 @@ def kaiming_normal_(
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
 ) -> Any:
-    """Normal numbers of standard deviation gain / sqrt(fan), for the gain of `nonlinearity` with the parameter `a`
-    (He et al. 2015). ValueError for less than two dimensions, and for an unknown mode.
+    """Fill with normal numbers of standard deviation gain / sqrt(fan) (He et al. 2015).
+
+    The gain is that of `nonlinearity` with the parameter `a`. ValueError for less than two dimensions, and for an
+    unknown mode.
     """
     if 0 not in tensor.shape:
-        draws.normal_(tensor, 0.0, _spread(tensor, a, mode, nonlinearity), generator=generator)
+        random.normal_(tensor, 0.0, _spread(tensor, a, mode, nonlinearity), generator=generator)
 
 
 def fans(tensor: Any) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Modules of products with weights: `Linear`, `Bilinear`, and `Embedding`, which takes rows of a weight."""
+"""Modules with weight matrices: `Linear`, `Bilinear`, and `Embedding`, which selects rows of its weight."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Bilinear", "Embedding", "Identity", "Linear"]
 
 
 class Identity(Module):
-    """Gives back its input; takes and ignores any arguments.
+    """Identity function; additional arguments are ignored.
 
     >>> Identity(54)(1.5)
     1.5
@@ -28,15 +28,15 @@ class Identity(Module):
         super().__init__()
 
     def forward(self, input: Any) -> Any:
-        """The input."""
+        """Return the input."""
         return input
 
 
 class Linear(Module):
-    """input @ weight.T + bias, for inputs of shape (..., in_features): (..., out_features).
+    """Linear layer, input @ weight.T + bias: inputs (..., in_features), outputs (..., out_features).
 
-    `weight`, (out_features, in_features), and `bias`, (out_features) or None, begin as uniform numbers between
-    ±1 / sqrt(in_features).
+    `weight`, (out_features, in_features), and `bias`, (out_features) or None, are initialized with uniform numbers
+    between ±1 / sqrt(in_features).
 
     >>> import tracegrad as tg
     >>> layer = Linear(3, 2)
@@ -59,7 +59,7 @@ class Linear(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input: Any) -> Any:
-        """The output."""
+        """Return the output."""
         return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
@@ -96,9 +96,9 @@ class Bilinear(Module):
             init.uniform_(parameter, -bound, bound)
 
     def forward(self, input1: Any, input2: Any) -> Any:
-        """The output."""
-        found = einsum("...i,kij,...j->...k", input1, self.weight, input2)
-        return found if self.bias is None else found + self.bias
+        """Return the output."""
+        result = einsum("...i,kij,...j->...k", input1, self.weight, input2)
+        return result if self.bias is None else result + self.bias
 
     def extra_repr(self) -> str:
         return (
@@ -108,10 +108,11 @@ class Bilinear(Module):
 
 
 class Embedding(Module):
-    """The rows of `weight`, (num_embeddings, embedding_dim), at the indices of an integer array of any shape.
+    """Embedding table: rows of `weight`, (num_embeddings, embedding_dim), at the indices of an integer array.
 
-    The rows begin as standard normal numbers. The row `padding_idx` begins as zeros and gets no gradient.
-    Rows are scaled down to `max_norm` when they are asked for. UnsupportedError for `scale_grad_by_freq` and `sparse`.
+    Rows are initialized with standard normal numbers. The row `padding_idx` is initialized with zeros, and gets no
+    gradient. Rows are scaled down to `max_norm` at their lookup. UnsupportedError for `scale_grad_by_freq` and
+    `sparse`.
 
     >>> import tracegrad as tg
     >>> Embedding(10, 3)(tg.tensor([[1, 2], [0, 9]])).shape
@@ -148,12 +149,15 @@ class Embedding(Module):
                 self.weight[self.padding_idx].fill_(0)
 
     def forward(self, input: Any) -> Any:
-        """The rows."""
+        """Return the rows."""
         return F.embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type)
 
     @classmethod
     def from_pretrained(cls, embeddings: Any, freeze: bool = True, padding_idx: int | None = None) -> Any:
-        """An Embedding of the rows of `embeddings`, (num_embeddings, embedding_dim); they require no grad if frozen."""
+        """Make an Embedding of the rows of `embeddings`, which require no grad if frozen.
+
+        `embeddings` is (num_embeddings, embedding_dim).
+        """
         if len(embeddings.shape) != 2:
             raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
         rows, columns = embeddings.shape

@@ -1,7 +1,7 @@
-"""Modules of losses: each is a function of `nn.functional`, with its parameters.
+"""Loss modules: each applies a function of `nn.functional` with its parameters.
 
-`reduction` is "mean", "sum" or "none" in all; `size_average` and `reduce`, which PyTorch has given up, choose one of
-these where they are given.
+`reduction` is "mean", "sum" or "none" in all; `size_average` and `reduce`, which PyTorch has deprecated, choose one of
+the three if they are passed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class MSELoss(_Loss):
     """
 
     def forward(self, input: Any, target: Any) -> Any:
-        """The loss."""
+        """Return the loss."""
         return F.mse_loss(input, target, reduction=self.reduction)
 
 
@@ -60,7 +60,7 @@ class L1Loss(_Loss):
     """|input - target|, of one shape."""
 
     def forward(self, input: Any, target: Any) -> Any:
-        """The loss."""
+        """Return the loss."""
         return F.l1_loss(input, target, reduction=self.reduction)
 
 
@@ -72,7 +72,7 @@ class SmoothL1Loss(_Loss):
         self.beta = beta
 
     def forward(self, input: Any, target: Any) -> Any:
-        """The loss."""
+        """Return the loss."""
         return F.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
 
 
@@ -84,7 +84,7 @@ class HuberLoss(_Loss):
         self.delta = delta
 
     def forward(self, input: Any, target: Any) -> Any:
-        """The loss."""
+        """Return the loss."""
         return F.huber_loss(input, target, reduction=self.reduction, delta=self.delta)
 
 
@@ -105,7 +105,7 @@ class CrossEntropyLoss(_WeightedLoss):
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
 
     def forward(self, input: Any, target: Any) -> Any:
-        """The loss."""
+        """Return the loss."""
         return F.cross_entropy(
             input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction,
             label_smoothing=self.label_smoothing,
@@ -123,7 +123,7 @@ class NLLLoss(_WeightedLoss):
         self.ignore_index = ignore_index
 
     def forward(self, input: Any, target: Any) -> Any:
-        """The loss."""
+        """Return the loss."""
         return F.nll_loss(input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
 
 
@@ -131,7 +131,7 @@ class BCELoss(_WeightedLoss):
     """`nn.functional.binary_cross_entropy`: probabilities against targets between 0 and 1, of one shape."""
 
     def forward(self, input: Any, target: Any) -> Any:
-        """The loss."""
+        """Return the loss."""
         return F.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
 
 
@@ -146,7 +146,7 @@ class BCEWithLogitsLoss(_WeightedLoss):
         self.register_buffer("pos_weight", pos_weight)
 
     def forward(self, input: Any, target: Any) -> Any:
-        """The loss."""
+        """Return the loss."""
         return F.binary_cross_entropy_with_logits(
             input, target, self.weight, pos_weight=self.pos_weight, reduction=self.reduction
         )
@@ -163,7 +163,7 @@ class KLDivLoss(_Loss):
         self.log_target = log_target
 
     def forward(self, input: Any, target: Any) -> Any:
-        """The loss."""
+        """Return the loss."""
         return F.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
 
 
@@ -178,21 +178,21 @@ class PoissonNLLLoss(_Loss):
         self.log_input, self.full, self.eps = log_input, full, eps
 
     def forward(self, log_input: Any, target: Any) -> Any:
-        """The loss."""
+        """Return the loss."""
         return F.poisson_nll_loss(
             log_input, target, log_input=self.log_input, full=self.full, eps=self.eps, reduction=self.reduction
         )
 
 
 class GaussianNLLLoss(_Loss):
-    """`nn.functional.gaussian_nll_loss`: means and variances against what was seen."""
+    """Module of `nn.functional.gaussian_nll_loss`: means and variances against observations."""
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean"):
         super().__init__(reduction=reduction)
         self.full, self.eps = full, eps
 
     def forward(self, input: Any, target: Any, var: Any) -> Any:
-        """The loss."""
+        """Return the loss."""
         return F.gaussian_nll_loss(input, target, var, full=self.full, eps=self.eps, reduction=self.reduction)
 
 
@@ -205,7 +205,7 @@ class MarginRankingLoss(_Loss):
         self.margin = margin
 
     def forward(self, input1: Any, input2: Any, target: Any) -> Any:
-        """The loss."""
+        """Return the loss."""
         return F.margin_ranking_loss(input1, input2, target, margin=self.margin, reduction=self.reduction)
 
 
@@ -217,7 +217,7 @@ class HingeEmbeddingLoss(_Loss):
         self.margin = margin
 
     def forward(self, input: Any, target: Any) -> Any:
-        """The loss."""
+        """Return the loss."""
         return F.hinge_embedding_loss(input, target, margin=self.margin, reduction=self.reduction)
 
 
@@ -225,7 +225,7 @@ class SoftMarginLoss(_Loss):
     """log(1 + exp(-target input)), for targets ±1."""
 
     def forward(self, input: Any, target: Any) -> Any:
-        """The loss."""
+        """Return the loss."""
         return F.soft_margin_loss(input, target, reduction=self.reduction)
 
 
@@ -237,7 +237,7 @@ class CosineEmbeddingLoss(_Loss):
         self.margin = margin
 
     def forward(self, input1: Any, input2: Any, target: Any) -> Any:
-        """The loss."""
+        """Return the loss."""
         return F.cosine_embedding_loss(input1, input2, target, margin=self.margin, reduction=self.reduction)
 
 
@@ -254,7 +254,7 @@ class TripletMarginLoss(_Loss):
         self.margin, self.p, self.eps, self.swap = margin, p, eps, swap
 
     def forward(self, anchor: Any, positive: Any, negative: Any) -> Any:
-        """The loss."""
+        """Return the loss."""
         return F.triplet_margin_loss(
             anchor, positive, negative, margin=self.margin, p=self.p, eps=self.eps, swap=self.swap,
             reduction=self.reduction,
@@ -277,7 +277,7 @@ class TripletMarginWithDistanceLoss(_Loss):
         self.margin, self.swap = margin, swap
 
     def forward(self, anchor: Any, positive: Any, negative: Any) -> Any:
-        """The loss."""
+        """Return the loss."""
         near, far = self.distance_function(anchor, positive), self.distance_function(anchor, negative)
         if self.swap:
             far = far.minimum(self.distance_function(positive, negative))
@@ -293,7 +293,7 @@ class CosineSimilarity(Module):
         self.dim, self.eps = dim, eps
 
     def forward(self, x1: Any, x2: Any) -> Any:
-        """The cosines, without the dimension."""
+        """Return the cosines, without the dimension."""
         return F.cosine_similarity(x1, x2, self.dim, self.eps)
 
 
@@ -305,5 +305,5 @@ class PairwiseDistance(Module):
         self.norm, self.eps, self.keepdim = p, eps, keepdim
 
     def forward(self, x1: Any, x2: Any) -> Any:
-        """The distances, without the last dimension unless `keepdim`."""
+        """Return the distances, without the last dimension unless `keepdim`."""
         return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)

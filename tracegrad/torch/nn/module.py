@@ -1,10 +1,10 @@
-"""Modules: functions with parameters, buffers and modules inside, as PyTorch has them.
+"""Class `Module`: functions with parameters, buffers and submodules, as in PyTorch.
 
-`Module` is what users derive from. It keeps three tables, of parameters, buffers and submodules, which attributes are
-sorted into as they are set; what goes through them is in `traversal.py`, what is read from files and written to them in
-`state_sources.py`, and what is called beside `forward` in `hooks.py`.
+Users derive from `Module`. It has three tables, for parameters, buffers and submodules; setting an attribute stores it
+in one of the tables. Traversal is in `traversal.py`, saving and loading in `state_dict.py`, and hooks are in
+`hooks.py`.
 
-The code of this folder runs in traces as a user's does: a trace sees what it reads and writes.
+The code of this folder is traced like user code: a trace sees its reads and writes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Module(Walked, Stateful, Hooked):
 
     # -- calls -----------------------------------------------------------------------------------------------------
     def forward(self, *input: Any) -> Any:
-        """What the module computes; subclasses define it."""
+        """Compute the module's result; subclasses define it."""
         raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -122,7 +122,7 @@ class Module(Walked, Stateful, Hooked):
             raise AttributeError(f"cannot assign {what} before Module.__init__() call")
 
     def _forget(self, name: str, table: str) -> None:
-        """Let no table but this one have the name."""
+        """Remove a name from all tables except this one."""
         own = self.__dict__
         own.pop(name, None)
         for other in _TABLES:
@@ -145,10 +145,10 @@ class Module(Walked, Stateful, Hooked):
 
     # -- registering -----------------------------------------------------------------------------------------------
     def register_parameter(self, name: str, param: Any) -> None:
-        """Make `param`, a Parameter or None, the parameter `name`.
+        """Register `param`, a Parameter or None, as the parameter `name`.
 
-        KeyError for a name that is taken, empty or has a dot; TypeError for what is no Parameter; ValueError for one
-        that was computed from others.
+        KeyError for a name that is taken, empty or has a dot; TypeError for other objects than Parameters; ValueError
+        for one that was computed from others.
         """
         self._require_begun("parameter")
         self._require_name("parameter", name, "_parameters")
@@ -167,9 +167,9 @@ class Module(Walked, Stateful, Hooked):
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
-        """Make `tensor`, a Tensor or None, the buffer `name`; one that is not `persistent` is not in `state_dict`.
+        """Register `tensor`, a Tensor or None, as the buffer `name`; only a `persistent` one is in `state_dict`.
 
-        KeyError for a name that is taken, empty or has a dot; TypeError for what is no Tensor.
+        KeyError for a name that is taken, empty or has a dot; TypeError for other objects than Tensors.
         """
         self._require_begun("buffer")
         self._require_name("buffer", name, "_buffers")
@@ -178,13 +178,13 @@ class Module(Walked, Stateful, Hooked):
                 f"cannot assign '{_typename(tensor)}' object to buffer '{name}' (tracegrad.Tensor or None required)"
             )
         self._buffers[name] = tensor
-        kept = self._transient - {name} if persistent else self._transient | {name}
-        object.__setattr__(self, "_transient", kept)
+        saved = self._transient - {name} if persistent else self._transient | {name}
+        object.__setattr__(self, "_transient", saved)
 
     def add_module(self, name: str, module: Any) -> None:
-        """Make `module`, a Module or None, the submodule `name`.
+        """Register `module`, a Module or None, as the submodule `name`.
 
-        TypeError for what is no Module; KeyError for a name that is taken, empty or has a dot.
+        TypeError for other objects than Modules; KeyError for a name that is taken, empty or has a dot.
         """
         self._require_begun("module")
         if not isinstance(module, Module) and module is not None:
@@ -207,7 +207,7 @@ class Module(Walked, Stateful, Hooked):
 
     # -- the whole -------------------------------------------------------------------------------------------------
     def train(self, mode: bool = True) -> Any:
-        """Set whether the module, with all inside, is in training; returns it. ValueError for what is no boolean."""
+        """Set the training mode of the module and all submodules; return the module. ValueError for non-booleans."""
         if not isinstance(mode, bool):
             raise ValueError("training mode is expected to be boolean")
         self.training = mode
@@ -241,7 +241,7 @@ class Module(Walked, Stateful, Hooked):
         return self
 
     def _apply(self, fn: Callable[[Any], Any]) -> Any:
-        """Let all parameters, their gradients and the buffers hold what `fn` gives for them."""
+        """Replace the values of all parameters, their gradients and the buffers by the results of `fn`."""
         for module in self.children():
             module._apply(fn)
         for param in self._parameters.values():
@@ -266,13 +266,13 @@ class Module(Walked, Stateful, Hooked):
         dtype('float32')
         """
         check_format("to", memory_format)
-        for given in args:
-            if isinstance(given, Tensor):
-                dtype = given.dtype
-            elif isinstance(given, str) and given.partition(":")[0] in ("cpu", "cuda", "mps", "xpu", "meta"):
-                device = given
-            elif given is not None and not isinstance(given, bool):
-                dtype = given
+        for inputs in args:
+            if isinstance(inputs, Tensor):
+                dtype = inputs.dtype
+            elif isinstance(inputs, str) and inputs.partition(":")[0] in ("cpu", "cuda", "mps", "xpu", "meta"):
+                device = inputs
+            elif inputs is not None and not isinstance(inputs, bool):
+                dtype = inputs
         check_device(device)
         if dtype is None:
             return self
@@ -298,16 +298,16 @@ class Module(Walked, Stateful, Hooked):
         return self.to("float16")
 
     def cpu(self) -> Any:
-        """This module: there is no other device."""
+        """Return this module: there is no other device."""
         return self
 
     def cuda(self, device: Any = None) -> Any:
-        """RuntimeError: there is no such device."""
+        """Raise RuntimeError: there is no CUDA device."""
         check_device("cuda")
 
     # -- text ------------------------------------------------------------------------------------------------------
     def extra_repr(self) -> str:
-        """What the text of the module says beside its name and what is inside."""
+        """Return the module's own text in `repr`, between its name and its submodules."""
         return ""
 
     def _get_name(self) -> str:

@@ -1,4 +1,4 @@
-"""Modules of normalization: over the last dimensions, over channels of a batch, and over groups of channels."""
+"""Normalization modules: over the last dimensions, over channels of a batch, and over groups of channels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
 
 
 def _scale_and_shift(module: Any, shape: Any, affine: bool, bias: bool, device: Any, dtype: Any) -> None:
-    """Give a module the parameters `weight` and `bias`, or None in their place."""
+    """Register the parameters `weight` and `bias` of a module, or None in their place."""
     for name, wanted in (("weight", affine), ("bias", affine and bias)):
         module.register_parameter(name, Parameter(empty(shape, device=device, dtype=dtype)) if wanted else None)
 
@@ -58,11 +58,11 @@ class LayerNorm(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Set the parameters to what they were at first."""
+        """Reset the parameters to their initial values."""
         _begin(self)
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
@@ -92,12 +92,12 @@ class RMSNorm(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Set the parameter to what it was at first."""
+        """Reset the parameter to its initial value."""
         if self.weight is not None:
             ones_(self.weight)
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
@@ -131,11 +131,11 @@ class GroupNorm(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Set the parameters to what they were at first."""
+        """Reset the parameters to their initial values."""
         _begin(self)
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
@@ -146,14 +146,14 @@ class GroupNorm(Module):
 
 
 class LocalResponseNorm(Module):
-    """`nn.functional.local_response_norm`: each channel by what its neighbours are."""
+    """Module of `nn.functional.local_response_norm`: normalize each channel by its neighbours."""
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0):
         super().__init__()
         self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input."""
+        """Return the output, in the shape of the input."""
         return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
 
     def extra_repr(self) -> str:
@@ -181,14 +181,14 @@ class _Channels(Module):
         self.reset_parameters()
 
     def reset_running_stats(self) -> None:
-        """Set the running statistics to what they were at first."""
+        """Reset the running statistics to their initial values."""
         if self.track_running_stats:
             self.running_mean.zero_()
             self.running_var.fill_(1)
             self.num_batches_tracked.zero_()
 
     def reset_parameters(self) -> None:
-        """Set the parameters and the running statistics to what they were at first."""
+        """Reset the parameters and the running statistics to their initial values."""
         self.reset_running_stats()
         _begin(self)
 
@@ -212,7 +212,7 @@ class _BatchNorm(_Channels):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input; in training the running statistics are updated."""
+        """Compute the output, in the shape of the input; update the running statistics in training."""
         self._check(input)
         share: Any = 0.0 if self.momentum is None else self.momentum
         if self.training and self.track_running_stats and self.num_batches_tracked is not None:
@@ -226,11 +226,13 @@ class _BatchNorm(_Channels):
 
 
 class BatchNorm1d(_BatchNorm):
-    """Mean 0 and variance 1 in each channel of (N, num_features) or (N, num_features, L), over the batch in training,
-    else by the running statistics; then times `weight` plus `bias`, parameters (Ioffe and Szegedy 2015).
+    """Batch normalization of (N, num_features) or (N, num_features, L) (Ioffe and Szegedy 2015).
 
-    In training the running statistics move towards those of the batch by the share `momentum`; if that is None they
-    are the mean of all batches. ValueError for another number of dimensions, and in training for one value a channel.
+    Each channel gets mean 0 and variance 1, over the batch in training, else by the running statistics; it is then
+    multiplied by `weight`, and `bias` is added.
+
+    In training the running statistics move towards the batch statistics by the share `momentum`; if that is None they
+    are the mean of all batches. ValueError for another number of dimensions, and in training for one value per channel.
 
     >>> import tracegrad as tg
     >>> norm = BatchNorm1d(1, eps=0.0)
@@ -264,15 +266,15 @@ class _InstanceNorm(_Channels):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
 
     def forward(self, input: Any) -> Any:
-        """The output, in the shape of the input; in training running statistics are updated, if there are any."""
+        """Compute the output, in the shape of the input; update running statistics, if any, in training."""
         self._check(input)
         alone = len(input.shape) == self._ranks[0]
         by_input = self.training or not self.track_running_stats
-        found = F.instance_norm(
+        result = F.instance_norm(
             input[None] if alone else input, self.running_mean, self.running_var, self.weight, self.bias, by_input,
             self.momentum or 0.0, self.eps,
         )  # fmt: skip
-        return found[0] if alone else found
+        return result[0] if alone else result
 
 
 class InstanceNorm1d(_InstanceNorm):

@@ -1,7 +1,7 @@
-"""Parameters and buffers: Tensors with a mark, which a `Module` finds among its attributes by it.
+"""Parameters and buffers: Tensors with a mark, by which a `Module` finds them among its attributes.
 
-A parameter is a Tensor whose class is `Tensor`, so that operations on it take the short way of all Tensors. What
-`isinstance` asks is the mark; copies and pickles keep it, and what is computed from a parameter has none.
+A parameter is a Tensor whose class is `Tensor`, so that operations on it use the fast path of all Tensors. `isinstance`
+checks the mark. Copies and pickles preserve the mark; results computed from a parameter have none.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _OfBuffers(type):
 
 
 def _leaf(data: Any, requires_grad: bool) -> Any:
-    """A leaf that shares the memory of `data`."""
+    """Make a leaf that shares the memory of `data`."""
     if data is None:
         data = np.empty(0, get_default_dtype())
     if not isinstance(data, Tensor | np.ndarray):
@@ -53,9 +53,9 @@ def _leaf(data: Any, requires_grad: bool) -> Any:
 
 
 class Parameter(Tensor, metaclass=_OfParameters):
-    """A Tensor that is a parameter of the `Module` it becomes an attribute of: a leaf that requires grad.
+    """Parameter of the `Module` of which it becomes an attribute: a leaf Tensor that requires grad.
 
-    It shares the memory of `data`, a Tensor or ndarray; of nothing, it has no elements. TypeError for other data,
+    It shares the memory of `data`, a Tensor or ndarray; without data it has no elements. TypeError for other data,
     RuntimeError if `requires_grad` and the dtype is neither floating nor complex.
 
     >>> import numpy as np

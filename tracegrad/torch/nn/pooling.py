@@ -1,6 +1,6 @@
-"""Modules of pooling: each is a function of `nn.functional`, with its parameters.
+"""Pooling modules: each applies a function of `nn.functional` with its parameters.
 
-`stride` is the size of the windows unless it is given. Inputs are (N, C, ...) or (C, ...).
+`stride` defaults to the size of the window. Inputs are (N, C, ...) or (C, ...).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class MaxPool1d(_MaxPool):
     """
 
     def forward(self, input: Any) -> Any:
-        """The output."""
+        """Return the output."""
         return F.max_pool1d(input, *self._arguments())
 
 
@@ -58,7 +58,7 @@ class MaxPool2d(_MaxPool):
     """`nn.functional.max_pool2d`; with `return_indices` a pair."""
 
     def forward(self, input: Any) -> Any:
-        """The output."""
+        """Return the output."""
         return F.max_pool2d(input, *self._arguments())
 
 
@@ -66,7 +66,7 @@ class MaxPool3d(_MaxPool):
     """`nn.functional.max_pool3d`; with `return_indices` a pair."""
 
     def forward(self, input: Any) -> Any:
-        """The output."""
+        """Return the output."""
         return F.max_pool3d(input, *self._arguments())
 
 
@@ -89,7 +89,7 @@ class MaxUnpool1d(_MaxUnpool):
     _count = 1
 
     def forward(self, input: Any, indices: Any, output_size: Any = None) -> Any:
-        """The output."""
+        """Return the output."""
         return F.max_unpool1d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
@@ -99,7 +99,7 @@ class MaxUnpool2d(_MaxUnpool):
     _count = 2
 
     def forward(self, input: Any, indices: Any, output_size: Any = None) -> Any:
-        """The output."""
+        """Return the output."""
         return F.max_unpool2d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
@@ -109,7 +109,7 @@ class MaxUnpool3d(_MaxUnpool):
     _count = 3
 
     def forward(self, input: Any, indices: Any, output_size: Any = None) -> Any:
-        """The output."""
+        """Return the output."""
         return F.max_unpool3d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
@@ -132,7 +132,7 @@ class AvgPool1d(Module):
         self.padding, self.ceil_mode, self.count_include_pad = for_each(padding, 1), ceil_mode, count_include_pad
 
     def forward(self, input: Any) -> Any:
-        """The output."""
+        """Return the output."""
         return F.avg_pool1d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
 
     def extra_repr(self) -> str:
@@ -162,7 +162,7 @@ class AvgPool2d(_AvgPool):
     """`nn.functional.avg_pool2d`."""
 
     def forward(self, input: Any) -> Any:
-        """The output."""
+        """Return the output."""
         return F.avg_pool2d(input, *self._arguments())
 
 
@@ -170,7 +170,7 @@ class AvgPool3d(_AvgPool):
     """`nn.functional.avg_pool3d`."""
 
     def forward(self, input: Any) -> Any:
-        """The output."""
+        """Return the output."""
         return F.avg_pool3d(input, *self._arguments())
 
 
@@ -190,7 +190,7 @@ class LPPool1d(_LPPool):
     """`nn.functional.lp_pool1d`."""
 
     def forward(self, input: Any) -> Any:
-        """The output."""
+        """Return the output."""
         return F.lp_pool1d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
 
@@ -198,7 +198,7 @@ class LPPool2d(_LPPool):
     """`nn.functional.lp_pool2d`."""
 
     def forward(self, input: Any) -> Any:
-        """The output."""
+        """Return the output."""
         return F.lp_pool2d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
 
@@ -206,7 +206,7 @@ class LPPool3d(_LPPool):
     """`nn.functional.lp_pool3d`."""
 
     def forward(self, input: Any) -> Any:
-        """The output."""
+        """Return the output."""
         return F.lp_pool3d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
 
@@ -229,7 +229,7 @@ class AdaptiveAvgPool1d(_Adaptive):
     """
 
     def forward(self, input: Any) -> Any:
-        """The output."""
+        """Return the output."""
         return F.adaptive_avg_pool1d(input, self.output_size)
 
 
@@ -237,7 +237,7 @@ class AdaptiveAvgPool2d(_Adaptive):
     """`nn.functional.adaptive_avg_pool2d`."""
 
     def forward(self, input: Any) -> Any:
-        """The output."""
+        """Return the output."""
         return F.adaptive_avg_pool2d(input, self.output_size)
 
 
@@ -245,7 +245,7 @@ class AdaptiveAvgPool3d(_Adaptive):
     """`nn.functional.adaptive_avg_pool3d`."""
 
     def forward(self, input: Any) -> Any:
-        """The output."""
+        """Return the output."""
         return F.adaptive_avg_pool3d(input, self.output_size)
 
 
@@ -259,7 +259,7 @@ class AdaptiveMaxPool1d(_AdaptiveMax):
     """`nn.functional.adaptive_max_pool1d`; with `return_indices` a pair."""
 
     def forward(self, input: Any) -> Any:
-        """The output."""
+        """Return the output."""
         return F.adaptive_max_pool1d(input, self.output_size, self.return_indices)
 
 
@@ -267,7 +267,7 @@ class AdaptiveMaxPool2d(_AdaptiveMax):
     """`nn.functional.adaptive_max_pool2d`; with `return_indices` a pair."""
 
     def forward(self, input: Any) -> Any:
-        """The output."""
+        """Return the output."""
         return F.adaptive_max_pool2d(input, self.output_size, self.return_indices)
 
 
@@ -275,5 +275,5 @@ class AdaptiveMaxPool3d(_AdaptiveMax):
     """`nn.functional.adaptive_max_pool3d`; with `return_indices` a pair."""
 
     def forward(self, input: Any) -> Any:
-        """The output."""
+        """Return the output."""
         return F.adaptive_max_pool3d(input, self.output_size, self.return_indices)

@@ -1,4 +1,4 @@
-"""Modules that move elements: `Flatten`, `Unflatten`, padding, and between channels and pixels."""
+"""Modules that move elements: `Flatten`, `Unflatten`, padding, and pixel and channel shuffles."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Flatten(Module):
         self.start_dim, self.end_dim = start_dim, end_dim
 
     def forward(self, input: Any) -> Any:
-        """The output."""
+        """Return the output."""
         return _flatten(input, self.start_dim, self.end_dim)
 
     def extra_repr(self) -> str:
@@ -57,7 +57,7 @@ class Unflatten(Module):
         self.dim, self.unflattened_size = dim, tuple(unflattened_size)
 
     def forward(self, input: Any) -> Any:
-        """The output."""
+        """Return the output."""
         return _unflatten(input, self.dim, self.unflattened_size)
 
     def extra_repr(self) -> str:
@@ -65,14 +65,14 @@ class Unflatten(Module):
 
 
 class PixelShuffle(Module):
-    """(..., C r r, H, W) as (..., C, H r, W r), for r = `upscale_factor`."""
+    """Rearrange (..., C r r, H, W) as (..., C, H r, W r), for r = `upscale_factor`."""
 
     def __init__(self, upscale_factor: int):
         super().__init__()
         self.upscale_factor = upscale_factor
 
     def forward(self, input: Any) -> Any:
-        """The output."""
+        """Return the output."""
         return F.pixel_shuffle(input, self.upscale_factor)
 
     def extra_repr(self) -> str:
@@ -80,14 +80,14 @@ class PixelShuffle(Module):
 
 
 class PixelUnshuffle(Module):
-    """(..., C, H r, W r) as (..., C r r, H, W), for r = `downscale_factor`."""
+    """Rearrange (..., C, H r, W r) as (..., C r r, H, W), for r = `downscale_factor`."""
 
     def __init__(self, downscale_factor: int):
         super().__init__()
         self.downscale_factor = downscale_factor
 
     def forward(self, input: Any) -> Any:
-        """The output."""
+        """Return the output."""
         return F.pixel_unshuffle(input, self.downscale_factor)
 
     def extra_repr(self) -> str:
@@ -106,7 +106,7 @@ class _Pad(Module):
         self.padding = for_each(padding, 2 * self._count)
 
     def forward(self, input: Any) -> Any:
-        """The output."""
+        """Return the output."""
         return F.pad(input, self.padding, self._mode)
 
     def extra_repr(self) -> str:
@@ -119,7 +119,7 @@ class _ConstantPad(_Pad):
         self.value = value
 
     def forward(self, input: Any) -> Any:
-        """The output."""
+        """Return the output."""
         return F.pad(input, self.padding, "constant", self.value)
 
     def extra_repr(self) -> str:

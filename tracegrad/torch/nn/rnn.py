@@ -1,8 +1,8 @@
-"""Recurrent networks: `RNN`, `LSTM` and `GRU` over sequences, and their cells, which do one step.
+"""Recurrent networks: `RNN`, `LSTM` and `GRU` over sequences, and their cells, which compute one step.
 
-A step multiplies the state with `weight_hh`; what the inputs contribute is one product for all steps. The parameters
-of layer k are `weight_ih_lk`, `weight_hh_lk`, `bias_ih_lk` and `bias_hh_lk`, those of the other direction have
-`_reverse` behind. All begin as uniform numbers between ±1 / sqrt(hidden_size).
+A step multiplies the state with `weight_hh`; the contribution of the inputs is one matrix product for all steps. The
+parameters of layer k are `weight_ih_lk`, `weight_hh_lk`, `bias_ih_lk` and `bias_hh_lk`; parameters of the reverse
+direction have the suffix `_reverse`. Initial values are uniform between ±1 / sqrt(hidden_size).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _kind_of(nonlinearity: str) -> str:
 
 # -- sequences --------------------------------------------------------------------------------------------------------
 class RNNBase(Module):
-    """What recurrent networks of all kinds have; `mode` is "RNN_TANH", "RNN_RELU", "LSTM" or "GRU"."""
+    """Base class of recurrent networks; `mode` is "RNN_TANH", "RNN_RELU", "LSTM" or "GRU"."""
 
     def __init__(
         self, mode: str, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
@@ -112,17 +112,18 @@ class RNNBase(Module):
             uniform_(parameter, -bound, bound)
 
     def flatten_parameters(self) -> None:
-        """Nothing: where parameters lie in memory makes no difference here."""
+        """Do nothing: the memory layout of parameters makes no difference here."""
 
     def _suffixes(self, layer: int) -> list[str]:
         return [f"l{layer}", f"l{layer}_reverse"] if self.bidirectional else [f"l{layer}"]
 
     def forward(self, input: Any, hx: Any = None) -> Any:
-        """The states of the last layer at all steps, and those of all layers after the last step.
+        """Compute the states of the last layer at all steps, and of all layers after the last step.
 
-        `input` is (L, N, input_size), (N, L, input_size) if `batch_first`, or (L, input_size); `hx`, zeros unless
-        given, is (layers times directions, N, hidden_size), or (layers times directions, hidden_size), or, of an LSTM,
-        a pair of these. So are the results. RuntimeError for other sizes, ValueError for other numbers of dimensions.
+        `input` is (L, N, input_size), (N, L, input_size) if `batch_first`, or (L, input_size). `hx`, by default zeros,
+        is (layers times directions, N, hidden_size), or (layers times directions, hidden_size), or for an LSTM a pair
+        of both states. The results have the same forms. RuntimeError for other sizes, ValueError for other numbers of
+        dimensions.
         """
         name, rank = self._get_name(), len(input.shape)
         if rank not in (2, 3):
@@ -141,48 +142,48 @@ class RNNBase(Module):
         return output, tuple(states) if self.mode == "LSTM" else states[0]
 
     def _begin(self, hx: Any, x: Any, alone: bool) -> list[Any]:
-        """The states before the first step, one for each part."""
+        """Return the states before the first step, one for each part."""
         count = self.num_layers * (2 if self.bidirectional else 1)
         shape = (count, x.shape[1], self.hidden_size)
         if hx is None:
             return [zeros(*shape, dtype=x.dtype) for _ in range(_KINDS[self.mode][1])]
-        given = list(hx) if self.mode == "LSTM" else [hx]
-        if self.mode == "LSTM" and len(given) != 2:
+        args = list(hx) if self.mode == "LSTM" else [hx]
+        if self.mode == "LSTM" and len(args) != 2:
             raise RuntimeError("LSTM: the state is a pair (h_0, c_0)")
-        for state, label in zip(given, ("hidden[0]", "hidden[1]") if self.mode == "LSTM" else ("hidden",)):
+        for state, label in zip(args, ("hidden[0]", "hidden[1]") if self.mode == "LSTM" else ("hidden",)):
             wanted = (count, self.hidden_size) if alone else shape
             if tuple(state.shape) != wanted:
                 raise RuntimeError(f"Expected {label} size {wanted}, got {list(state.shape)}")
-        return [state.reshape(*shape) for state in given]
+        return [state.reshape(*shape) for state in args]
 
     def _run(self, x: Any, states: list[Any]) -> tuple[Any, list[Any]]:
-        """The outputs at all steps, and the states after the last."""
+        """Return the outputs at all steps, and the states after the last."""
         last: list[list[Any]] = [[] for _ in states]
         place = 0
         for k in range(self.num_layers):
-            found = []
+            results = []
             for suffix in self._suffixes(k):
                 outputs, ended = self._pass(x, [state[place] for state in states], suffix)
-                found.append(outputs)
+                results.append(outputs)
                 for part, state in zip(last, ended):
                     part.append(state)
                 place += 1
-            x = _cat(found, -1) if len(found) == 2 else found[0]
+            x = _cat(results, -1) if len(results) == 2 else results[0]
             if self.dropout and self.training and k < self.num_layers - 1:
                 x = F.dropout(x, self.dropout)
         return x, [_stack(part) for part in last]
 
     def _pass(self, x: Any, state: Any, suffix: str) -> tuple[Any, Any]:
-        """The outputs at all steps in one direction of one layer, and the state after the last."""
+        """Return the outputs at all steps in one direction of one layer, and the state after the last."""
         step, length = _KINDS[self.mode][2], x.shape[0]
         bias_ih = getattr(self, f"bias_ih_{suffix}") if self.bias else None
         bias_hh = getattr(self, f"bias_hh_{suffix}") if self.bias else None
         weight = getattr(self, f"weight_hh_{suffix}")
-        given = F.linear(x, getattr(self, f"weight_ih_{suffix}"), bias_ih)
+        args = F.linear(x, getattr(self, f"weight_ih_{suffix}"), bias_ih)
         backwards = suffix.endswith("_reverse")
         outputs = []
         for k in range(length):
-            state = step(given[length - 1 - k if backwards else k], state, weight, bias_hh)
+            state = step(args[length - 1 - k if backwards else k], state, weight, bias_hh)
             outputs.append(state[0])
         return _stack(outputs[::-1] if backwards else outputs), state
 
@@ -218,8 +219,10 @@ class RNN(RNNBase):
 
 
 class LSTM(RNNBase):
-    """Long short-term memory (Hochreiter and Schmidhuber 1997): c' = sigmoid(f) c + sigmoid(i) tanh(g) and
-    h' = sigmoid(o) tanh(c'), for the gates i, f, g, o of W_ih x + b_ih + W_hh h + b_hh.
+    """Long short-term memory (Hochreiter and Schmidhuber 1997).
+
+    c' = sigmoid(f) c + sigmoid(i) tanh(g) and h' = sigmoid(o) tanh(c'), for the gates i, f, g, o of W_ih x + b_ih +
+    W_hh h + b_hh.
 
     UnsupportedError for `proj_size`.
 
@@ -282,8 +285,10 @@ class _Cell(Module):
             uniform_(parameter, -bound, bound)
 
     def forward(self, input: Any, hx: Any = None) -> Any:
-        """The state after the step; `input` is (N, input_size) or (input_size), the states, zeros unless given, are
-        (N, hidden_size) or (hidden_size). ValueError for other numbers of dimensions, RuntimeError for other sizes.
+        """Compute the state after the step.
+
+        `input` is (N, input_size) or (input_size); the states, by default zeros, are (N, hidden_size) or (hidden_size).
+        ValueError for other numbers of dimensions, RuntimeError for other sizes.
         """
         name, rank = self._get_name(), len(input.shape)
         if rank not in (1, 2):
@@ -302,9 +307,9 @@ class _Cell(Module):
                 raise RuntimeError(
                     f"hidden{k} has inconsistent hidden_size: got {state.shape[-1]}, expected {self.hidden_size}"
                 )
-        given = F.linear(input, self.weight_ih, self.bias_ih)
-        found = step(given, hx, self.weight_hh, self.bias_hh)
-        return found if parts == 2 else found[0]
+        args = F.linear(input, self.weight_ih, self.bias_ih)
+        result = step(args, hx, self.weight_hh, self.bias_hh)
+        return result if parts == 2 else result[0]
 
     def extra_repr(self) -> str:
         return (

@@ -1,4 +1,4 @@
-"""The state of modules as a dict of arrays: what `state_dict` gives, and `load_state_dict` takes from any library."""
+"""State of modules as a dict of arrays: `state_dict`, and `load_state_dict` from any library."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Stateful"]
 
 
 class IncompatibleKeys(NamedTuple):
-    """What `load_state_dict` found to be missing, and to have no place."""
+    """Missing and unexpected keys of `load_state_dict`."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -37,14 +37,14 @@ _NONE_EXPECTED = (
 
 
 class _Place(NamedTuple):
-    """Where an entry of the state belongs: a parameter or buffer of a module."""
+    """Target of an entry of the state: a parameter or buffer of a module."""
 
     table: dict[str, Any]
     name: str
 
     @property
     def now(self) -> Any:
-        """What is there."""
+        """Return the current value."""
         return self.table[self.name]
 
 
@@ -60,30 +60,30 @@ class Stateful:
     _added_later: frozenset[str] = frozenset()
 
     def state_dict(self, *, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
-        """The parameters and persistent buffers by their dotted names, which `prefix` is put before.
+        """Return the parameters and persistent buffers by their dotted names, with `prefix` in front.
 
-        They are detached Tensors that share the memory, or those of the module itself if `keep_vars`. With
-        `destination` they are entered there.
+        They are detached Tensors that share the memory, or the module's own if `keep_vars`. With `destination` they are
+        entered there.
 
         >>> from tracegrad.torch.nn import Linear
         >>> {name: x.shape for name, x in Linear(3, 2).state_dict().items()}
         {'weight': torch.Size([2, 3]), 'bias': torch.Size([2])}
         """
-        found = OrderedDict() if destination is None else destination
+        result = OrderedDict() if destination is None else destination
         for hook in self._hooks_of("saving"):
             hook(self, prefix, keep_vars)
         for name, place in self._places():
-            found[prefix + name] = place.now if keep_vars else place.now.detach()
+            result[prefix + name] = place.now if keep_vars else place.now.detach()
         for name, module in self._modules.items():
             if module is not None:
-                module.state_dict(destination=found, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+                module.state_dict(destination=result, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
         for hook in self._hooks_of("saved"):
-            if hook(self, found, prefix, {"version": 1}) is not None:
+            if hook(self, result, prefix, {"version": 1}) is not None:
                 raise RuntimeError(located("state_dict post-hook must return None"))
-        return found
+        return result
 
     def _places(self) -> Iterator[tuple[str, _Place]]:
-        """The places of what the module itself has in the state, by their names."""
+        """Return the targets of the module's own entries in the state, by their names."""
         for name, x in self._parameters.items():
             if x is not None:
                 yield name, _Place(self._parameters, name)
@@ -92,7 +92,7 @@ class Stateful:
                 yield name, _Place(self._buffers, name)
 
     def _find(self, given: dict[str, Any], prefix: str, found: _Found) -> None:
-        """Look up in `given` what the module has, and what is in it; the hooks before are called on the way."""
+        """Look up the entries of the module and its submodules in `given`; call the pre-hooks on the way."""
         for hook in self._hooks_of("loading"):
             hook(self, given, prefix, {}, True, found.keys.missing_keys, found.keys.unexpected_keys, found.errors)
         places = dict(self._places())
@@ -112,13 +112,12 @@ class Stateful:
         found.after += [(self, hook) for hook in self._hooks_of("loaded")]
 
     def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> IncompatibleKeys:
-        """Take the values of `state_dict`: copy them into the parameters and buffers, or put them in their place
-        (`assign`), in the dtype that they have.
+        """Load the values of `state_dict`: copy them into the parameters and buffers, or replace these (`assign`).
 
-        The values are Tensors, ndarrays or other arrays, PyTorch's among them. All is checked before anything is
-        written; where a hook raises afterwards, or leaves what is an error, the values are again what they were.
-        RuntimeError where a shape differs and, if `strict`, where keys are missing or have no place; without `strict`
-        these are returned. TypeError if `state_dict` is no mapping.
+        The values are Tensors, ndarrays or other arrays, PyTorch's among them; they are converted to the present dtype.
+        All is checked before anything is written. If a hook raises afterwards, or leaves an error, the old values are
+        restored. RuntimeError if a shape differs and, if `strict`, if keys are missing or unexpected; without `strict`
+        the keys are returned. TypeError if `state_dict` is no mapping.
 
         >>> import numpy as np
         >>> from tracegrad.torch.nn import Linear
@@ -131,27 +130,27 @@ class Stateful:
         """
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
-        found = _Found()
-        self._find(dict(state_dict), "", found)
-        if found.errors or (strict and not found.after):
-            self._refuse(found, strict)
-        before = [(place, place.now, place.now.detach().clone().array) for place, _ in found.given if found.after]
-        for place, array in found.given:
+        result = _Found()
+        self._find(dict(state_dict), "", result)
+        if result.errors or (strict and not result.after):
+            self._refuse(result, strict)
+        before = [(place, place.now, place.now.detach().clone().array) for place, _ in result.given if result.after]
+        for place, array in result.given:
             (_assign if assign else _copy)(place, array)
         try:
-            for module, hook in found.after:
-                if hook(module, found.keys) is not None:
+            for module, hook in result.after:
+                if hook(module, result.keys) is not None:
                     raise AssertionError(located(_NONE_EXPECTED))
-            self._refuse(found, strict)
+            self._refuse(result, strict)
         except BaseException:
             for place, now, array in before:
                 place.table[place.name] = now
                 _copy(place, array)
             raise
-        return found.keys
+        return result.keys
 
     def _refuse(self, found: _Found, strict: bool) -> None:
-        """RuntimeError for what does not fit, and, if strict, for keys that are missing or have no place."""
+        """Raise RuntimeError for mismatches and, if strict, for missing or unexpected keys."""
         keys = found.keys
         errors = (
             [*_listed("Missing", keys.missing_keys), *_listed("Unexpected", keys.unexpected_keys)] if strict else []
@@ -163,7 +162,7 @@ class Stateful:
 
 
 class _Found:
-    """What a state has for a module, what it lacks and what does not fit, and the hooks to be called afterwards."""
+    """Entries of a state for a module, missing keys, mismatches, and the hooks to call afterwards."""
 
     def __init__(self) -> None:
         self.keys = IncompatibleKeys([], [])
@@ -181,7 +180,7 @@ class _Found:
 
 
 def array_of(x: Any) -> Any:
-    """The array of an entry, of whatever library; None for what is none."""
+    """Return the array of an entry of any library; None for other objects."""
     if isinstance(x, Tensor):
         return x.array
     if isinstance(x, np.ndarray):
@@ -197,7 +196,7 @@ def array_of(x: Any) -> Any:
 
 
 def _mismatch(name: str, now: Any, array: Any, given: Any) -> str:
-    """What is wrong with an entry for the place that has `now`; "" for nothing."""
+    """Describe the mismatch of an entry with the target's value `now`; "" for none."""
     if array is None:
         return (
             f'While copying the parameter named "{name}", expected a Tensor or another array from checkpoint but '
@@ -232,5 +231,5 @@ def _copy(place: _Place, array: Any) -> None:
 
 def _assign(place: _Place, array: Any) -> None:
     now = place.now
-    made = Parameter(array, now.requires_grad) if is_parameter(now) else of_array(array)
-    place.table[place.name] = made
+    result = Parameter(array, now.requires_grad) if is_parameter(now) else of_array(array)
+    place.table[place.name] = result

@@ -1,6 +1,6 @@
-"""Transformers: layers of attention and of two products, for encoders and decoders (Vaswani et al. 2017).
+"""Transformer encoders and decoders: layers of attention and two linear layers (Vaswani et al. 2017).
 
-Inputs are (L, N, d_model), with the batch first if `batch_first`, or without a batch. Masks are those of
+Inputs are (L, N, d_model), with the batch first if `batch_first`, or without a batch. Masks are as for
 `MultiheadAttention`.
 """
 
@@ -46,7 +46,7 @@ def _copies(module: Any, count: int) -> Any:
 
 
 class _Layer(Module):
-    """What layers of both kinds have: attention to oneself, and two products."""
+    """Common part of both kinds of layers: self-attention, and two linear layers."""
 
     _norms: int
 
@@ -98,7 +98,7 @@ class TransformerEncoderLayer(_Layer):
     _norms = 2
 
     def forward(self, src: Any, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False) -> Any:
-        """The output, in the shape of `src`."""
+        """Return the output, in the shape of `src`."""
         masks = (src_mask, src_key_padding_mask, is_causal)
         if self.norm_first:
             x = src + self.dropout1(self._attend_to_itself(self.norm1(src), masks))
@@ -108,8 +108,9 @@ class TransformerEncoderLayer(_Layer):
 
 
 class TransformerDecoderLayer(_Layer):
-    """Attention to oneself, attention to what an encoder gave, and two products with an activation between, each added
-    to its input and normalized: afterwards, or before if `norm_first`.
+    """Decoder layer: self-attention, attention to the encoder's output, and a feed-forward network.
+
+    Each is added to its input and normalized: afterwards, or before if `norm_first`.
 
     >>> import tracegrad as tg
     >>> TransformerDecoderLayer(8, 2, 16, batch_first=True)(tg.randn(3, 5, 8), tg.randn(3, 7, 8)).shape
@@ -122,7 +123,7 @@ class TransformerDecoderLayer(_Layer):
         self, tgt: Any, memory: Any, tgt_mask: Any = None, memory_mask: Any = None, tgt_key_padding_mask: Any = None,
         memory_key_padding_mask: Any = None, tgt_is_causal: bool = False, memory_is_causal: bool = False,
     ) -> Any:  # fmt: skip
-        """The output, in the shape of `tgt`."""
+        """Return the output, in the shape of `tgt`."""
         own = (tgt_mask, tgt_key_padding_mask, tgt_is_causal)
         others = (memory_mask, memory_key_padding_mask, memory_is_causal)
         if self.norm_first:
@@ -152,7 +153,7 @@ class TransformerEncoder(Module):
     def forward(
         self, src: Any, mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool | None = None
     ) -> Any:
-        """The output, in the shape of `src`."""
+        """Return the output, in the shape of `src`."""
         for layer in self.layers:
             src = layer(src, mask, src_key_padding_mask, bool(is_causal))
         return src if self.norm is None else self.norm(src)
@@ -174,7 +175,7 @@ class TransformerDecoder(Module):
         self, tgt: Any, memory: Any, tgt_mask: Any = None, memory_mask: Any = None, tgt_key_padding_mask: Any = None,
         memory_key_padding_mask: Any = None, tgt_is_causal: bool | None = None, memory_is_causal: bool = False,
     ) -> Any:  # fmt: skip
-        """The output, in the shape of `tgt`."""
+        """Return the output, in the shape of `tgt`."""
         for layer in self.layers:
             tgt = layer(
                 tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, bool(tgt_is_causal),
@@ -184,7 +185,7 @@ class TransformerDecoder(Module):
 
 
 class Transformer(Module):
-    """An encoder, and a decoder that looks at what it gives; with a normalization at the end of both.
+    """Encoder and decoder, which attends to the encoder's output; both end with a normalization.
 
     >>> import tracegrad as tg
     >>> model = Transformer(8, 2, 1, 1, 16, batch_first=True)
@@ -222,7 +223,7 @@ class Transformer(Module):
         src_key_padding_mask: Any = None, tgt_key_padding_mask: Any = None, memory_key_padding_mask: Any = None,
         src_is_causal: bool | None = None, tgt_is_causal: bool | None = None, memory_is_causal: bool = False,
     ) -> Any:  # fmt: skip
-        """The output, in the shape of `tgt`. RuntimeError for another number of features, or of examples."""
+        """Return the output, in the shape of `tgt`. RuntimeError for another number of features, or of examples."""
         if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
             raise RuntimeError("the feature number of src and tgt must be equal to d_model")
         batch = 0 if self.batch_first else 1
@@ -236,6 +237,6 @@ class Transformer(Module):
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Any:
-        """The mask that lets each position look at those up to its own: 0 there, and -inf behind."""
+        """Return the causal mask: 0 up to each position, and -inf after it."""
         kind = get_default_dtype() if dtype is None else dtype
         return from_numpy(np.triu(np.full((sz, sz), -math.inf, kind), 1))

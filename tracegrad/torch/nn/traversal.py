@@ -1,4 +1,4 @@
-"""What is inside of modules: submodules, parameters and buffers, with their names, each once."""
+"""Module traversal: submodules, parameters and buffers with their names, each once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Named = Iterator[tuple[str, Any]]
 
 
 class Walked:
-    """The methods of a module that go through what is inside of it."""
+    """Traversal methods of a module."""
 
     _parameters: dict[str, Any]
     _buffers: dict[str, Any]
@@ -19,7 +19,7 @@ class Walked:
 
     # -- modules ---------------------------------------------------------------------------------------------------
     def named_children(self) -> Named:
-        """The submodules that are attributes of this module, with their names; each once."""
+        """Yield the direct submodules of this module with their names; each once."""
         seen: set[int] = set()
         for name, module in self._modules.items():
             if module is not None and id(module) not in seen:
@@ -27,12 +27,12 @@ class Walked:
                 yield name, module
 
     def children(self) -> Iterator[Any]:
-        """The submodules that are attributes of this module; each once."""
+        """Yield the direct submodules of this module; each once."""
         for _, module in self.named_children():
             yield module
 
     def named_modules(self, memo: Any = None, prefix: str = "", remove_duplicate: bool = True) -> Named:
-        """This module and all inside, with their dotted names; each once, unless `remove_duplicate` is false.
+        """Yield this module and all submodules, with their dotted names; each once unless not `remove_duplicate`.
 
         >>> from tracegrad.torch.nn import Linear, Sequential
         >>> [name for name, _ in Sequential(Linear(1, 1), Sequential(Linear(1, 1))).named_modules()]
@@ -49,14 +49,15 @@ class Walked:
                 yield from module.named_modules(seen, _dotted(prefix, name), remove_duplicate)
 
     def modules(self) -> Iterator[Any]:
-        """This module and all inside; each once."""
+        """Yield this module and all submodules; each once."""
         for _, module in self.named_modules():
             yield module
 
     # -- what they have --------------------------------------------------------------------------------------------
     def named_parameters(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Named:
-        """The parameters with their dotted names; of this module alone unless `recurse`. One that several modules
-        share comes once, unless `remove_duplicate` is false.
+        """Yield the parameters with their dotted names; of this module alone unless `recurse`.
+
+        A shared parameter comes once, unless `remove_duplicate` is false.
 
         >>> from tracegrad.torch.nn import Linear, Sequential
         >>> [name for name, _ in Sequential(Linear(1, 1), Linear(1, 1, bias=False)).named_parameters()]
@@ -65,16 +66,19 @@ class Walked:
         return self._members(lambda module: module._parameters.items(), prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Any]:
-        """The parameters; of this module alone unless `recurse`. One that several modules share comes once."""
+        """Yield the parameters; of this module alone unless `recurse`.
+
+        A shared parameter comes once.
+        """
         for _, parameter in self.named_parameters("", recurse):
             yield parameter
 
     def named_buffers(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Named:
-        """The buffers with their dotted names, as `named_parameters`."""
+        """Yield the buffers with their dotted names, as `named_parameters`."""
         return self._members(lambda module: module._buffers.items(), prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Any]:
-        """The buffers, as `parameters`."""
+        """Yield the buffers, as `parameters`."""
         for _, buffer in self.named_buffers("", recurse):
             yield buffer
 
@@ -93,7 +97,7 @@ class Walked:
 
     # -- by name ---------------------------------------------------------------------------------------------------
     def get_submodule(self, target: str) -> Any:
-        """The module of a dotted name; itself for "". AttributeError if there is none."""
+        """Return the module of a dotted name; itself for "". AttributeError if there is none."""
         module: Any = self
         for name in target.split(".") if target else []:
             if not hasattr(module, name):
@@ -104,11 +108,11 @@ class Walked:
         return module
 
     def get_parameter(self, target: str) -> Any:
-        """The parameter of a dotted name. AttributeError if there is none."""
+        """Return the parameter of a dotted name. AttributeError if there is none."""
         return self._member(target, "_parameters", "an nn.Parameter")
 
     def get_buffer(self, target: str) -> Any:
-        """The buffer of a dotted name. AttributeError if there is none."""
+        """Return the buffer of a dotted name. AttributeError if there is none."""
         return self._member(target, "_buffers", "a buffer")
 
     def _member(self, target: str, table: str, kind: str) -> Any:

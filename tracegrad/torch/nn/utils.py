@@ -1,4 +1,4 @@
-"""What `torch.nn.utils` offers: bounds on gradients, and parameters as one vector."""
+"""Namespace of `torch.nn.utils`: gradient clipping, and parameters as one vector."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _gradients(parameters: list[Any]) -> list[Any]:
 def get_total_norm(
     tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
 ) -> Any:
-    """The `norm_type`-norm of all elements of the Tensors as one vector.
+    """Compute the `norm_type`-norm of all elements of the Tensors as one vector.
 
     RuntimeError if `error_if_nonfinite` and it is not finite.
 
@@ -38,10 +38,10 @@ def get_total_norm(
     >>> get_total_norm([tg.tensor([3.0]), tg.tensor([4.0])])
     tensor(5.)
     """
-    given = _all(tensors)
-    if not given:
+    args = _all(tensors)
+    if not args:
         return tensor(0.0)
-    total = _stack([x.reshape(-1).norm(float(norm_type)) for x in given]).norm(float(norm_type))
+    total = _stack([x.reshape(-1).norm(float(norm_type)) for x in args]).norm(float(norm_type))
     if error_if_nonfinite and not bool(total.isfinite()):
         raise RuntimeError(
             located(
@@ -65,10 +65,9 @@ def clip_grad_norm_(
     parameters: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Any:  # fmt: skip
-    """Scale the gradients of all parameters in place, so that their norm as one vector is at most `max_norm`; returns
-    what it was.
+    """Scale the gradients of all parameters in place to a total norm of at most `max_norm`; return the old norm.
 
-    RuntimeError if `error_if_nonfinite` and that is not finite; then nothing is scaled.
+    RuntimeError if `error_if_nonfinite` and the norm is not finite; then nothing is scaled.
 
     >>> from tracegrad.torch.nn import Linear
     >>> layer = Linear(3, 1)
@@ -77,10 +76,10 @@ def clip_grad_norm_(
     >>> bool(get_total_norm([p.grad for p in layer.parameters()]) < 1.0001)
     True
     """
-    given = _all(parameters)
+    args = _all(parameters)
     with no_grad():
-        total = get_total_norm(_gradients(given), norm_type, error_if_nonfinite)
-        clip_grads_with_norm_(given, max_norm, total)
+        total = get_total_norm(_gradients(args), norm_type, error_if_nonfinite)
+        clip_grads_with_norm_(args, max_norm, total)
     return total
 
 
@@ -92,7 +91,7 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = 
 
 
 def parameters_to_vector(parameters: Iterable[Any]) -> Any:
-    """The elements of all parameters as one vector.
+    """Concatenate the elements of all parameters into one vector.
 
     >>> from tracegrad.torch.nn import Linear
     >>> parameters_to_vector(Linear(3, 2).parameters()).shape
@@ -102,18 +101,18 @@ def parameters_to_vector(parameters: Iterable[Any]) -> Any:
 
 
 def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
-    """Give the parameters, in place, the elements that a vector has of them, as `parameters_to_vector`.
+    """Copy the elements of a vector into the parameters, in place: the inverse of `parameters_to_vector`.
 
     TypeError if `vec` is no Tensor, RuntimeError if it has too few or too many elements; then nothing is changed.
     """
     if not isinstance(vec, Tensor):
         raise TypeError(located(f"expected a Tensor, but got: {type(vec).__name__}"))
-    given = list(parameters)
-    count = sum(p.numel() for p in given)
+    args = list(parameters)
+    count = sum(p.numel() for p in args)
     if vec.shape != (count,):
         raise RuntimeError(located(f"the parameters have {count} elements, and the vector the shape {vec.shape}"))
     with no_grad():
         start = 0
-        for p in given:
+        for p in args:
             p.copy_(vec[start : start + p.numel()].reshape(p.shape))
             start += p.numel()

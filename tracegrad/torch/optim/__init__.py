@@ -1,4 +1,4 @@
-"""What `torch.optim` offers, and in lower case the same rules as pure functions of pytrees."""
+"""Namespace of `torch.optim`, and in lower case the same rules as pure functions of pytrees."""
 
 from tracegrad.torch.optim import lr_scheduler, schedules
 from tracegrad.torch.optim.functional import adagrad, adam, adamw, clip_by_global_norm, rmsprop, sgd

@@ -1,4 +1,4 @@
-"""Rates that go up and down: in cycles, in one, or with restarts."""
+"""Cyclic learning-rate schedules: periodic, one cycle, or cosine annealing with restarts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR"]
 
 
 def _by_betas(optimizer: Any) -> bool:
-    """Whether what is cycled beside the rate is the first of `betas`, and not the momentum."""
+    """Whether the first of `betas` is cycled together with the rate, and not the momentum."""
     if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
         raise ValueError(
             located(
@@ -113,15 +113,15 @@ class OneCycleLR(LRScheduler):
 def _total(total_steps: Any, epochs: Any, steps_per_epoch: Any) -> int:
     if total_steps is None and (epochs is None or steps_per_epoch is None):
         raise ValueError(located("You must define either total_steps OR (epochs AND steps_per_epoch)"))
-    given = (
+    args = (
         {"total_steps": total_steps}
         if total_steps is not None
         else {"epochs": epochs, "steps_per_epoch": steps_per_epoch}
     )
-    for name, x in given.items():
+    for name, x in args.items():
         if not (isinstance(x, int) and x > 0):
             raise ValueError(located(f"Expected positive integer {name}, but got {x}"))
-    return int(math.prod(given.values()))
+    return int(math.prod(args.values()))
 
 
 class CyclicLR(LRScheduler):
@@ -161,7 +161,7 @@ class CyclicLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def scale_fn(self, x: float) -> float:
-        """By what the bounds are drawn together, in this cycle or at this iteration."""
+        """Return the factor of the amplitude in this cycle or at this iteration."""
         scale: float = 1.0
         if self._scale_fn_custom is not None:
             scale = self._scale_fn_custom(x)
@@ -182,7 +182,7 @@ class CyclicLR(LRScheduler):
         return [base + (top - base) * height * scale for base, top in zip(self.base_lrs, self.max_lrs)]
 
     def state_dict(self) -> dict[str, Any]:
-        """All but the optimizer, and `scale_fn` where it is a function."""
+        """Return all attributes but the optimizer, and `scale_fn` if it is a function."""
         state = super().state_dict()
         custom = state.pop("_scale_fn_custom")
         held = getattr(custom, "__dict__", None)
@@ -244,5 +244,5 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             self.T_i = self.T_0 * self.T_mult**n
 
     def step(self, epoch: Any = None) -> None:
-        """The next epoch, or this one, a fraction maybe."""
+        """Advance to the next epoch, or to this one, possibly fractional."""
         self._update(epoch)

@@ -1,8 +1,8 @@
-"""Optimizers as pairs of pure functions of pytrees, of ndarrays or Tensors, inside of traced functions and outside.
+"""Functional optimizers: pairs of pure functions of pytrees of ndarrays or Tensors, traced or not.
 
-`init(params)` gives the state, `update(grads, state, params)` the new parameters and the new state; neither writes to
-what it is given. The rules are those of PyTorch's optimizers (`rules`). `lr` is a number, or a function of the number
-of the step, from 0 on: those of `schedules`, say.
+`init(params)` returns the state, `update(grads, state, params)` the new parameters and the new state; neither writes to
+its arguments. The rules are PyTorch's (`update_rules`). `lr` is a number, or a function of the step number, which
+starts at 0, for example one of `schedules`.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def adagrad(
 
 
 def clip_by_global_norm(grads: Any, max_norm: float) -> Any:
-    """`grads`, a pytree, times what makes the norm of all its elements together `max_norm`, if that is greater.
+    """Scale `grads`, a pytree, so that the norm of all its elements together is at most `max_norm`.
 
     >>> clip_by_global_norm({"w": np.array([3.0, 0.0]), "b": np.array(4.0)}, 1.0)
     {'w': array([0.6, 0. ]), 'b': array(0.8)}
@@ -133,7 +133,7 @@ def _pure(name: str, lr: Rate, settings: dict[str, Any]) -> Pure:
     rule = RULES[name]
 
     def init(params: Any) -> dict[str, Any]:
-        """The state of parameters that were never changed, in NumPy's arrays or Tensors as they are."""
+        """Return the state of parameters that were never updated, in ndarrays or Tensors like the parameters."""
         leaves, structure = tree.flatten(params)
         states = [_begun(rule, _array(p, f"{name}: parameter {k}"), settings) for k, p in enumerate(leaves)]
         names = states[0] if states else {}
@@ -141,7 +141,7 @@ def _pure(name: str, lr: Rate, settings: dict[str, Any]) -> Pure:
         return {"step": np.zeros((), np.int64), **moments}
 
     def update(grads: Any, state: Any, params: Any) -> tuple[Any, dict[str, Any]]:
-        """The new parameters, and the new state."""
+        """Return the new parameters, and the new state."""
         leaves, structure = tree.flatten(params)
         gradients = tree.flatten_up_to(structure, grads)
         keys = [key for key in state if key != "step"]
@@ -150,12 +150,12 @@ def _pure(name: str, lr: Rate, settings: dict[str, Any]) -> Pure:
         rate = lr(state["step"]) if callable(lr) else lr
         h, t = {"lr": rate, **settings}, cast(step, dtype="float64")
         with no_grad():
-            found = [
+            results = [
                 _step(rule, f"{name}: the gradient of parameter {k}", p, g, dict(zip(keys, s)), t, h)
                 for k, (p, g, s) in enumerate(zip(leaves, gradients, zip(*moments) if keys else [()] * len(leaves)))
             ]
-        new = {key: tree.unflatten(structure, [s[key] for _, s in found]) for key in keys}
-        return tree.unflatten(structure, [p for p, _ in found]), {"step": step, **new}
+        new = {key: tree.unflatten(structure, [s[key] for _, s in results]) for key in keys}
+        return tree.unflatten(structure, [p for p, _ in results]), {"step": step, **new}
 
     return Pure(init, update)
 
@@ -174,7 +174,7 @@ def _step(rule: Rule, what: str, p: Any, g: Any, s: dict[str, Any], t: Any, h: d
 
 
 def _array(x: Any, what: str = "") -> Any:
-    """An array or what is carried as it is; a number as an array of it."""
+    """Convert a number to an array; return arrays and carriers unchanged."""
     if isinstance(x, Carrier):
         return x
     array = np.asarray(x)

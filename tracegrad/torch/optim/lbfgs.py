@@ -1,4 +1,4 @@
-"""LBFGS: steps along directions that past gradients give, with a closure that is called several times in each step."""
+"""Optimizer LBFGS: quasi-Newton steps, with a closure that is called several times in each step."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _LEAST_CURVATURE = 1e-10
 
 
 class LBFGS(Optimizer):
-    """The limited-memory method of Broyden, Fletcher, Goldfarb and Shanno, as PyTorch's.
+    """Limited-memory method of Broyden, Fletcher, Goldfarb and Shanno, as in PyTorch.
 
-    `step(closure)` calls the closure, which takes the gradients away, computes the loss and calls `backward`, up to
-    `max_eval` times in `max_iter` iterations. `line_search_fn` is None or "strong_wolfe". There is one group of
-    parameters. The steps themselves are NumPy's; what is worth compiling is the closure. An error in the closure leaves
-    the parameters as they were before the step.
+    `step(closure)` calls the closure, which zeros the gradients, computes the loss and calls `backward`, up to
+    `max_eval` times in `max_iter` iterations. `line_search_fn` is None or "strong_wolfe". There is one parameter group.
+    The steps themselves run in NumPy; compile the closure. An error in the closure leaves the parameters as before the
+    step.
 
-    Raises ValueError for several groups and settings out of range, RuntimeError for an unknown line search, and
+    ValueError for several groups and hyperparameters out of range, RuntimeError for an unknown line search, and
     `UnsupportedError` inside a traced function.
 
     >>> from tracegrad import tensor
@@ -64,7 +64,7 @@ class LBFGS(Optimizer):
             raise ValueError(located("LBFGS doesn't support per-parameter options (parameter groups)"))
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Some iterations, of which the `closure` computes the losses and gradients; returns the first loss."""
+        """Run iterations, for which the `closure` computes losses and gradients; return the first loss."""
         group, params = self.param_groups[0], self.param_groups[0]["params"]
         if closure is None:
             raise TypeError(located("LBFGS.step needs a closure that computes the loss and its gradients again"))
@@ -107,21 +107,21 @@ class _Steps:
         self.products: list[Any] = list(state.get("al", ()))
 
     def state(self) -> dict[str, Any]:
-        """What the next step begins from, by PyTorch's names."""
-        found: dict[str, Any] = {"func_evals": self.calls, "n_iter": self.iterations}
+        """Return the state from which the next step continues, by PyTorch's names."""
+        table: dict[str, Any] = {"func_evals": self.calls, "n_iter": self.iterations}
         if self.direction is None:
-            return found
-        found |= {"al": self.products} if self.products else {}
-        found |= {"d": from_numpy(self.direction), "t": self.t}
-        found |= {
+            return table
+        table |= {"al": self.products} if self.products else {}
+        table |= {"d": from_numpy(self.direction), "t": self.t}
+        table |= {
             "old_dirs": [from_numpy(x) for x in self.differences],
             "old_stps": [from_numpy(x) for x in self.moves],
         }
-        found |= {"ro": self.inverses, "H_diag": self.scale, "prev_flat_grad": from_numpy(self.previous)}
-        return found | {"prev_loss": self.previous_loss}
+        table |= {"ro": self.inverses, "H_diag": self.scale, "prev_flat_grad": from_numpy(self.previous)}
+        return table | {"prev_loss": self.previous_loss}
 
     def run(self) -> Any:
-        """All iterations; the loss before them."""
+        """Run all iterations; return the loss before them."""
         group = self._group
         first, loss, gradient = self._evaluated()
         if _greatest(gradient) <= group["tolerance_grad"]:
@@ -129,15 +129,15 @@ class _Steps:
         calls = 1
         for n in range(1, group["max_iter"] + 1):
             self.iterations += 1
-            self._turn(gradient)
+            self._iteration(gradient)
             self.previous, self.previous_loss = gradient.copy(), loss
             rate = group["lr"].item() if isinstance(group["lr"], Tensor) else group["lr"]
             self.t = min(1.0, 1.0 / float(np.abs(gradient).sum())) * rate if self.iterations == 1 else rate
-            slope = float(gradient @ self.direction)
-            if slope > -group["tolerance_change"]:
+            derivative = float(gradient @ self.direction)
+            if derivative > -group["tolerance_change"]:
                 break
             most = group["max_eval"] - calls
-            loss, gradient, evaluated = self._move(Point(0.0, loss, gradient, slope), n == group["max_iter"], most)
+            loss, gradient, evaluated = self._move(Point(0.0, loss, gradient, derivative), n == group["max_iter"], most)
             calls += evaluated
             if n == group["max_iter"] or calls >= group["max_eval"] or self._rests(gradient, loss):
                 break
@@ -149,8 +149,8 @@ class _Steps:
             return True
         return bool(abs(loss - self.previous_loss) < change)
 
-    def _turn(self, gradient: Array) -> None:
-        """The direction of the next move: the gradient's opposite, times what is known of the inverse Hessian."""
+    def _iteration(self, gradient: Array) -> None:
+        """Compute the next direction: the negative gradient, times the approximate inverse Hessian."""
         if self.iterations == 1:
             self.direction, self.scale = -gradient, 1
             self.differences, self.moves, self.inverses = [], [], []
@@ -173,10 +173,10 @@ class _Steps:
             weight = float(move @ rest) * inverse
             weights.append(weight)
             rest = rest - difference * weight
-        found = rest * self.scale
+        result = rest * self.scale
         for (difference, move, inverse), weight in zip(past, reversed(weights)):
-            found = found + move * (weight - float(difference @ found) * inverse)
-        self.direction = found
+            result = result + move * (weight - float(difference @ result) * inverse)
+        self.direction = result
         size = self._group["history_size"]
         self.products = ([*reversed(weights)] + [None] * size)[:size]
 
@@ -197,10 +197,10 @@ class _Steps:
             return Point(t, loss, gradient, float(gradient @ self.direction))
 
         longest = _greatest(self.direction)
-        found, calls = search(at, start, self.t, longest, most)
-        self.t = found.t
+        result, calls = search(at, start, self.t, longest, most)
+        self.t = result.t
         self._go(places, self.t)
-        return found.loss, found.gradient, calls
+        return result.loss, result.gradient, calls
 
     def _go(self, places: list[Array], t: float) -> None:
         """Set the parameters to `t` times the direction from these places."""
@@ -209,7 +209,7 @@ class _Steps:
             _write(p, x + d.reshape(x.shape).astype(x.dtype) * x.dtype.type(t))
 
     def _evaluated(self) -> tuple[Any, float, Array]:
-        """What the closure returns, as a number too, and the gradient."""
+        """Call the closure; return its result, the loss as a number, and the gradient."""
         with enable_grad():
             loss = self._closure()
         self.calls += 1

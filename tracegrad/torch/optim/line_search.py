@@ -1,7 +1,7 @@
-"""A line search for the strong Wolfe conditions, by cubic interpolation.
+"""Line search for the strong Wolfe conditions, by cubic interpolation.
 
-The source is Nocedal and Wright, Numerical Optimization, algorithms 3.5 and 3.6; where the interval is cut and when it
-is given up is as in PyTorch's LBFGS, so that both make the same steps.
+The source is Nocedal and Wright, Numerical Optimization, algorithms 3.5 and 3.6. The interval is cut, and the search
+given up, as in PyTorch's LBFGS, so that both take the same steps.
 """
 
 from __future__ import annotations
@@ -17,73 +17,73 @@ SHORT = 1e-9  # an interval in which nothing moves by more is not searched
 
 
 class Point(NamedTuple):
-    """A place on the line: the step, the loss, the gradient, and the slope along the line."""
+    """Point on the line: the step, the loss, the gradient, and the derivative along the line."""
 
     t: float
     loss: float
     gradient: Any
-    slope: float
+    derivative: float
 
 
 def search(at: Callable[[float], Point], start: Point, t: float, longest: float, most: int) -> tuple[Point, int]:
-    """The point that is taken, and how often the function `at` was called.
+    """Find the step; return its point, and the number of evaluations of the function `at`.
 
-    `start` is the point at 0, `t` the first step, `longest` the greatest element of the direction; `most`
-    evaluations follow the first.
+    `start` is the point at 0, `t` the first step, `longest` the greatest element of the direction; `most` evaluations
+    follow the first.
     """
-    bracket, turns = _bracket(at, start, t, most)
+    bracket, iterations = _bracket(at, start, t, most)
     if len(bracket) == 1:
-        return bracket[0], turns + 1
-    return _zoom(at, start, bracket, turns, most, longest)
+        return bracket[0], iterations + 1
+    return _zoom(at, start, bracket, iterations, most, longest)
 
 
 def _falls(new: Point, start: Point) -> bool:
-    return new.loss <= start.loss + ENOUGH * new.t * start.slope
+    return new.loss <= start.loss + ENOUGH * new.t * start.derivative
 
 
 def _is_flat(new: Point, start: Point) -> bool:
-    return abs(new.slope) <= -FLAT * start.slope
+    return abs(new.derivative) <= -FLAT * start.derivative
 
 
 def _bracket(at: Callable[[float], Point], start: Point, t: float, most: int) -> tuple[list[Point], int]:
     """Two points with a good one between them, or a good one."""
-    before, new, turns = start, at(t), 0
-    while turns < most:
-        if not _falls(new, start) or (turns > 1 and new.loss >= before.loss):
-            return [before, new], turns
+    before, new, iterations = start, at(t), 0
+    while iterations < most:
+        if not _falls(new, start) or (iterations > 1 and new.loss >= before.loss):
+            return [before, new], iterations
         if _is_flat(new, start):
-            return [new], turns
-        if new.slope >= 0:
-            return [before, new], turns
+            return [new], iterations
+        if new.derivative >= 0:
+            return [before, new], iterations
         t = _lowest(before, new, (new.t + 0.01 * (new.t - before.t), new.t * 10))
         before, new = new, at(t)
-        turns += 1
-    return [start, new], turns
+        iterations += 1
+    return [start, new], iterations
 
 
 def _zoom(
-    at: Callable[[float], Point], start: Point, bracket: list[Point], turns: int, most: int, longest: float
+    at: Callable[[float], Point], start: Point, bracket: list[Point], iterations: int, most: int, longest: float
 ) -> tuple[Point, int]:  # fmt: skip
-    """The point that is found between two."""
+    """Find the point between two points."""
     low, high = sorted(bracket, key=lambda point: point.loss)
     stuck = False
-    while turns < most:
+    while iterations < most:
         if abs(high.t - low.t) * longest < SHORT:
             break
         t, stuck = _inside(_lowest(bracket[0], bracket[1]), low, high, stuck)
         new = at(t)
-        turns += 1
+        iterations += 1
         if not _falls(new, start) or new.loss >= low.loss:
             bracket[_place(bracket, high)] = new
             low, high = sorted(bracket, key=lambda point: point.loss)
             continue
         if _is_flat(new, start):
-            return new, turns + 1
+            return new, iterations + 1
         place = _place(bracket, low)
-        if new.slope * (high.t - low.t) >= 0:
+        if new.derivative * (high.t - low.t) >= 0:
             bracket[1 - place] = high = low
         bracket[place] = low = new
-    return low, turns + 1
+    return low, iterations + 1
 
 
 def _place(bracket: list[Point], point: Point) -> int:
@@ -102,17 +102,17 @@ def _inside(t: float, low: Point, high: Point, stuck: bool) -> tuple[float, bool
 
 
 def _lowest(a: Point, b: Point, bounds: tuple[float, float] | None = None) -> float:
-    """Where the cubic through two points with their slopes is least, within bounds."""
+    """Minimize the cubic through two points with their derivatives, within bounds."""
     low, high = bounds or (min(a.t, b.t), max(a.t, b.t))
     if a.t == b.t:
         return a.t
-    mean = a.slope + b.slope - 3 * (a.loss - b.loss) / (a.t - b.t)
-    square = mean * mean - a.slope * b.slope
+    mean = a.derivative + b.derivative - 3 * (a.loss - b.loss) / (a.t - b.t)
+    square = mean * mean - a.derivative * b.derivative
     if not square >= 0:
         return (low + high) / 2.0
     root = math.sqrt(square)
     left, right = (a, b) if a.t <= b.t else (b, a)
-    under = right.slope - left.slope + 2 * root
+    under = right.derivative - left.derivative + 2 * root
     if under == 0:
         return (low + high) / 2.0
-    return min(max(right.t - (right.t - left.t) * ((right.slope + root - mean) / under), low), high)
+    return min(max(right.t - (right.t - left.t) * ((right.derivative + root - mean) / under), low), high)

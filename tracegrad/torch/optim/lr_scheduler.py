@@ -1,7 +1,7 @@
-"""What `torch.optim.lr_scheduler` offers: schedules of learning rates, which change the groups of an optimizer.
+"""Namespace of `torch.optim.lr_scheduler`: learning-rate schedules for the parameter groups of an optimizer.
 
-A schedule sets `group["lr"]` when it is made and at each `step`, mostly as a multiple of what it was: so several of
-them may be chained. A rate is an input of a traced step, so another one is no reason to compile it again.
+A schedule sets `group["lr"]` when it is made and at each `step`, mostly as a multiple of the old rate, so schedules can
+be chained. A rate is an input of a traced step, so a new rate does not recompile it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class _OfFunctions(LRScheduler):
 
     def __init__(self, optimizer: Any, lr_lambda: Factor | Sequence[Factor], last_epoch: int = -1):
         groups = len(optimizer.param_groups)
-        found: list[Any] = list(lr_lambda) if isinstance(lr_lambda, list | tuple) else [lr_lambda] * groups
-        if len(found) != groups:
-            raise ValueError(located(f"Expected {groups} lr_lambdas, but got {len(found)}"))
-        self.lr_lambdas = found
+        results: list[Any] = list(lr_lambda) if isinstance(lr_lambda, list | tuple) else [lr_lambda] * groups
+        if len(results) != groups:
+            raise ValueError(located(f"Expected {groups} lr_lambdas, but got {len(results)}"))
+        self.lr_lambdas = results
         super().__init__(optimizer, last_epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state; of functions nothing, of callable objects their attributes."""
+        """Return the state, without functions, and with the attributes of callable objects."""
         state = {k: x for k, x in vars(self).items() if k not in ("optimizer", "lr_lambdas")}
         plain = types.FunctionType | types.BuiltinFunctionType | types.MethodType
         return state | {"lr_lambdas": [None if isinstance(f, plain) else dict(vars(f)) for f in self.lr_lambdas]}
@@ -260,18 +260,18 @@ class SequentialLR(LRScheduler):
         self._last_lr = self._schedulers[0].get_last_lr()
 
     def step(self, epoch: Any = None) -> None:
-        """The next epoch, of the schedule whose turn it is."""
+        """Step the schedule that is active in the next epoch."""
         self.last_epoch += 1
-        turn = bisect.bisect_right(self._milestones, self.last_epoch)
-        schedule = self._schedulers[turn]
-        if turn > 0 and self._milestones[turn - 1] == self.last_epoch:
+        iteration = bisect.bisect_right(self._milestones, self.last_epoch)
+        schedule = self._schedulers[iteration]
+        if iteration > 0 and self._milestones[iteration - 1] == self.last_epoch:
             schedule._update(0)
         else:
             schedule.step()
         self._last_lr = schedule.get_last_lr()
 
     def state_dict(self) -> dict[str, Any]:
-        """The state, with those of the schedules."""
+        """Return the state, with the states of the schedules."""
         return _with_states(self, {k: x for k, x in vars(self).items() if k not in ("optimizer", "_schedulers")})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -279,7 +279,7 @@ class SequentialLR(LRScheduler):
 
 
 class ChainedScheduler(LRScheduler):
-    """Several schedules, each of which changes what the one before it has set."""
+    """Chain of schedules, each of which changes the rates that the previous one has set."""
 
     def __init__(self, schedulers: Sequence[Any], optimizer: Any = None):
         if not schedulers:
@@ -292,13 +292,13 @@ class ChainedScheduler(LRScheduler):
         self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
 
     def step(self, epoch: Any = None) -> None:
-        """The next epoch, of all."""
+        """Advance all schedules to the next epoch."""
         for each in self._schedulers:
             each.step()
         self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
-        """The state, with those of the schedules."""
+        """Return the state, with the states of the schedules."""
         return _with_states(self, {k: x for k, x in vars(self).items() if k not in ("optimizer", "_schedulers")})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

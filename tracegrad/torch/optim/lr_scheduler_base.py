@@ -1,4 +1,4 @@
-"""The base of schedules of learning rates: what they set, when, and their state."""
+"""Base class of learning-rate schedules: the rates that they set, and their state."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def for_each(name: str, x: Any, optimizer: Any) -> list[Any]:
 
 
 class LRScheduler:
-    """The base class of schedules, as PyTorch's: a subclass has `get_lr`, the rates at `last_epoch`.
+    """Base class of schedules, as in PyTorch: a subclass has `get_lr`, the rates at `last_epoch`.
 
-    Raises TypeError for what is no optimizer, KeyError where a run goes on whose initial rates are not in the groups.
+    TypeError for an object that is no optimizer; KeyError if a resumed run has no initial rates in the groups.
     """
 
     optimizer: Any
@@ -65,20 +65,20 @@ class LRScheduler:
         self._update(None)
 
     def get_lr(self) -> list[Any]:
-        """The rates of the groups at `last_epoch`."""
+        """Return the rates of the groups at `last_epoch`."""
         raise NotImplementedError(f"{type(self).__name__} has no get_lr")
 
     def get_last_lr(self) -> list[Any]:
-        """The rates that were set last, one for each group."""
+        """Return the rates that were set last, one for each group."""
         return self._last_lr
 
     def rates(self, factor: float = 1.0) -> list[Any]:
-        """The present rates, times a factor."""
-        found = [group["lr"] for group in self.optimizer.param_groups]
-        return found if factor == 1.0 else [rate * factor for rate in found]
+        """Return the present rates, times a factor."""
+        results = [group["lr"] for group in self.optimizer.param_groups]
+        return results if factor == 1.0 else [rate * factor for rate in results]
 
     def step(self, epoch: Any = None) -> None:
-        """The next epoch, or this one; a warning where the optimizer has made no step at the first rate."""
+        """Advance to the next epoch, or to this one; warn if the optimizer has made no step at the first rate."""
         if self._step_count == 1 and not self.optimizer._stepped:
             warnings.warn(
                 located(
@@ -103,7 +103,7 @@ class LRScheduler:
         self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
-        """All but the optimizer."""
+        """Return all attributes but the optimizer."""
         return {k: x for k, x in vars(self).items() if k != "optimizer"}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -1,8 +1,8 @@
-"""The base of all optimizers: groups of parameters, their states, and what a step is.
+"""Base class of all optimizers: parameter groups, states, and the step.
 
-An optimizer computes all that a step changes before it writes anything, so an error leaves parameters and states as
-they were. The state of a parameter is there from the beginning, zeros that take no memory before they are written to:
-so the first call of a traced step is the program of all others.
+An optimizer computes all changes of a step before it writes any, so an error leaves parameters and states unchanged.
+The state of a parameter exists from the beginning, as zeros that take no memory before they are written. The first call
+of a traced step is therefore the same program as all others.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ __all__ = ["Optimizer"]
 _LIVE: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-class _Turns:
-    """Which of two optimizers, 0 and 1, that have a parameter in common made the last step, and which made any."""
+class _Iterations:
+    """Record of which of two optimizers, 0 and 1, with a common parameter made the last step, and which made any."""
 
     def __init__(self, text: str):
         self.text, self.last, self.told = text, 0, False
@@ -37,14 +37,13 @@ class _Turns:
 
 
 class Optimizer:
-    """The base class of optimizers, as PyTorch's.
+    """Base class of optimizers, as in PyTorch.
 
-    `params` are Tensors, pairs of a name and a Tensor, or dicts with the settings of a group of them beside its
-    `"params"`; `defaults` are the settings of groups that do not have their own. A subclass has a `rule`, or its own
-    `step`.
+    `params` are Tensors, pairs of a name and a Tensor, or dicts with `"params"` and the hyperparameters of their group;
+    `defaults` are the hyperparameters of groups without their own. A subclass has a `rule`, or its own `step`.
 
-    Raises TypeError for what is no Tensor, ValueError for Tensors that are no leaves, an empty list, and a parameter in
-    several groups.
+    TypeError for objects that are no Tensors; ValueError for Tensors that are no leaves, an empty list, and a parameter
+    in several groups.
 
     >>> from tracegrad import nn, tensor
     >>> class Descent(Optimizer):
@@ -69,7 +68,7 @@ class Optimizer:
             cls.step = _with_hooks(cls.step)  # type: ignore[method-assign]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        # A subclass that wraps another optimizer need not call `reroll`.
+        # A subclass that wraps another optimizer need not call `__init__`.
         self = super().__new__(cls)
         self._prepare()
         return self
@@ -83,11 +82,11 @@ class Optimizer:
             self.add_param_group(group)
 
     def _prepare(self) -> None:
-        """What is not part of the state."""
+        """Set up the attributes that are not part of the state."""
         for name in self._HOOKS:
             setattr(self, name, {})
         self._stepped = False
-        self._turns: list[tuple[_Turns, int]] = []
+        self._iterations: list[tuple[_Iterations, int]] = []
         _LIVE.add(self)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -117,7 +116,7 @@ class Optimizer:
         self._meet(group["params"])
 
     def _begin(self, p: Any, group: Mapping[str, Any]) -> dict[str, Any]:
-        """The state of a parameter that was never changed."""
+        """Return the state of a parameter that was never changed."""
         if self.rule is None:
             return {}
         counted = {"step": tensor(0.0)} if self.rule.counts else {}
@@ -132,22 +131,22 @@ class Optimizer:
             if other is not self and shared:
                 names = f"{type(self).__name__} and {type(other).__name__}"
                 shape = tuple(shared[0].shape)
-                turns = _Turns(
+                iterations = _Iterations(
                     f"a parameter of the shape {shape} is shared by two optimizers, {names}, whose steps come in turn: "
                     "each has a state of its own and knows nothing of what the other does to the parameter; give each "
                     "parameter to one of them, in groups of their own where settings differ"
                 )
-                self._turns.append((turns, 0))
-                other._turns.append((turns, 1))
+                self._iterations.append((iterations, 0))
+                other._iterations.append((iterations, 1))
 
-    def _take_turn(self) -> None:
+    def _take_iteration(self) -> None:
         """Warn, once, where another optimizer has changed the parameters since the last step of this one."""
-        for turns, mine in self._turns:
-            if not turns.told and turns.last != mine and turns.begun[mine]:
-                turns.told = True
-                warnings.warn(located(turns.text), UserWarning, stacklevel=4)
-            turns.last = mine
-            turns.begun[mine] = True
+        for iterations, mine in self._iterations:
+            if not iterations.told and iterations.last != mine and iterations.begun[mine]:
+                iterations.told = True
+                warnings.warn(located(iterations.text), UserWarning, stacklevel=4)
+            iterations.last = mine
+            iterations.begun[mine] = True
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -174,7 +173,7 @@ class Optimizer:
 
     def _change(self, rule: Rule) -> None:
         written: list[tuple[Any, Any]] = []
-        made: list[tuple[Any, str, Any]] = []
+        results: list[tuple[Any, str, Any]] = []
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is None:
@@ -184,12 +183,12 @@ class Optimizer:
                 state = self.state[p]
                 new, changed = _changed(rule, p, p.grad, state, group)
                 written += [(p, new), *[(state[k], x) for k, x in changed.items() if state.get(k) is not None]]
-                made += [(state, k, x.clone()) for k, x in changed.items() if state.get(k) is None]
+                results += [(state, k, x.clone()) for k, x in changed.items() if state.get(k) is None]
         for place, x in written:
             self._fit(place, x)
         for place, x in written:
             place.copy_(x)
-        for state, name, x in made:
+        for state, name, x in results:
             state[name] = x
 
     def _fit(self, place: Any, x: Any) -> None:
@@ -209,17 +208,17 @@ class Optimizer:
 
     # -- saving --------------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:
-        """`"state"`, of the parameters by their numbers, and `"param_groups"`: PyTorch's, with the Tensors themselves.
+        """Return `"state"`, by the numbers of the parameters, and `"param_groups"`, in PyTorch's format.
 
-        What has made no step has no state there.
+        It holds the Tensors themselves. A parameter without steps has no state there.
         """
         for hook in self._hooks("_before_saving"):
             hook(self)
-        found = exported(self)
+        result = exported(self)
         for hook in self._hooks("_after_saving"):
-            changed = hook(self, found)
-            found = found if changed is None else changed
-        return found
+            changed = hook(self, result)
+            result = result if changed is None else changed
+        return result
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take the state and the settings of a `state_dict`, PyTorch's with its Tensors too; arrays are copied.
@@ -269,7 +268,7 @@ class Optimizer:
 
 
 def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
-    """A step with the hooks of the optimizer around it."""
+    """Wrap a step in the hooks of the optimizer."""
     if getattr(step, "hooked", False):
         return step
 
@@ -277,15 +276,15 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         args = (self, *args)
         for hook in list(self._before.values()):
-            given = hook(self, args, kwargs)
-            if given is not None:
-                if not (isinstance(given, tuple) and len(given) == 2):
+            inputs = hook(self, args, kwargs)
+            if inputs is not None:
+                if not (isinstance(inputs, tuple) and len(inputs) == 2):
                     raise RuntimeError(
-                        located(f"{hook} must return None or a tuple of (new_args, new_kwargs), but got {given}")
+                        located(f"{hook} must return None or a tuple of (new_args, new_kwargs), but got {inputs}")
                     )
-                args, kwargs = given
-        if self._turns:
-            self._take_turn()
+                args, kwargs = inputs
+        if self._iterations:
+            self._take_iteration()
         out = step(*args, **kwargs)
         self._stepped = True
         for hook in list(self._after.values()):
@@ -300,7 +299,7 @@ Optimizer.step = _with_hooks(Optimizer.step)  # type: ignore[method-assign]
 
 
 def _changed(rule: Rule, p: Any, g: Any, state: Any, group: Any) -> tuple[Any, dict[str, Any]]:
-    """The new parameter, and what is new in its state."""
+    """Return the new parameter, and the new entries of its state."""
     counted = {}
     t = None
     if rule.counts:
@@ -324,5 +323,5 @@ def _is_complex(x: Any) -> bool:
 
 
 def _real(x: Any) -> Any:
-    """A complex Tensor as one of its parts, along a last axis; anything else as it is."""
+    """View a complex Tensor as real, with its parts along a last axis; return other Tensors unchanged."""
     return view_as_real(x) if isinstance(x, Tensor) and x.dtype.kind == "c" else x

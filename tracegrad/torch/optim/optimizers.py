@@ -1,4 +1,4 @@
-"""PyTorch's optimizers: their settings, checked, and their rules."""
+"""Optimizers of PyTorch: their hyperparameters with checks, and their rules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Betas = tuple[float, float]
 
 
 def _not_negative(**settings: Any) -> None:
-    """Raise where one of these is negative, or no number; the names are those that PyTorch's errors have."""
+    """Raise if a value is negative or nan; the names are those of PyTorch's errors."""
     for name, x in settings.items():
         if not x >= 0.0:
             raise ValueError(located(f"Invalid {name.replace('__', ' ')}: {x}"))
@@ -33,7 +33,7 @@ def _betas(betas: Any) -> None:
 
 
 def _usual(cls: str, defaults: dict[str, Any]) -> dict[str, Any]:
-    """The defaults, checked; `foreach`, `fused` and `capturable` choose among PyTorch's ways, and mean nothing here."""
+    """Check the defaults; `foreach`, `fused` and `capturable` have no effect here."""
     if defaults.get("differentiable"):
         raise UnsupportedError(
             located(
@@ -199,9 +199,9 @@ class NAdam(Optimizer):
 
 
 class RAdam(Optimizer):
-    """`Adam` whose first steps, of unknown variance, are those of the mean alone, as PyTorch's.
+    """Optimizer `Adam` with rectified variance: first steps, of unknown variance, use the mean alone, as in PyTorch.
 
-    Raises ValueError for settings out of range, and as `Optimizer` does.
+    ValueError for hyperparameters out of range; other errors as for `Optimizer`.
 
     >>> from tracegrad import tensor
     >>> w = tensor([1.0, -2.0], requires_grad=True)
@@ -351,9 +351,9 @@ class ASGD(Optimizer):
 
 
 class Rprop(Optimizer):
-    """Steps against the sign of the gradient, longer while it stays and shorter when it turns, as PyTorch's.
+    """Steps against the sign of the gradient, longer while it stays and shorter when it changes, as in PyTorch.
 
-    Raises ValueError for settings out of range, and as `Optimizer` does.
+    ValueError for hyperparameters out of range; other errors as for `Optimizer`.
 
     >>> from tracegrad import tensor
     >>> w = tensor([1.0, -2.0], requires_grad=True)

@@ -1,4 +1,4 @@
-"""Groups of parameters: what an optimizer is given, as dicts with the settings of each."""
+"""Parameter groups of an optimizer: dicts with the hyperparameters of each group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["checked", "grouped", "required"]
 
 
 class _Required:
-    """What stands for a setting that a group must give itself, as there is no default."""
+    """Marker of a hyperparameter without default, which a group must define."""
 
     def __repr__(self) -> str:
         return "<required parameter>"
@@ -25,18 +25,18 @@ required = _Required()
 
 
 def grouped(params: Any) -> list[dict[str, Any]]:
-    """The groups that `params` are: one, unless they are dicts."""
+    """Return the groups of `params`: one, unless they are dicts."""
     if isinstance(params, Tensor | np.ndarray):
         text = "params argument given to the optimizer should be an iterable of Tensors or dicts, but got "
         raise TypeError(located(f"{text}{type(params).__name__}"))
-    found = list(params)
-    if not found:
+    results = list(params)
+    if not results:
         raise ValueError(located("optimizer got an empty parameter list"))
-    return found if isinstance(found[0], dict) else [{"params": found}]
+    return results if isinstance(results[0], dict) else [{"params": results}]
 
 
 def checked(given: Any, defaults: Mapping[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The group that joins the others."""
+    """Check the group that joins the others, and return it."""
     if not isinstance(given, dict):
         raise TypeError(located(f"param_group must be a dict, but got {type(given)}"))
     params = given["params"]

@@ -1,4 +1,4 @@
-"""The rate that is reduced where a metric no longer improves."""
+"""Scheduler `ReduceLROnPlateau`: reduce the rate when a metric stops improving."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ReduceLROnPlateau(LRScheduler):
 
     @property
     def in_cooldown(self) -> bool:
-        """Whether the rate was reduced just now, and nothing is counted."""
+        """Whether the rate was reduced recently, so that bad epochs are not counted."""
         return self.cooldown_counter > 0
 
     def is_better(self, a: float, best: float) -> bool:
@@ -65,7 +65,7 @@ class ReduceLROnPlateau(LRScheduler):
         return sign * a > sign * best + self.threshold
 
     def step(self, metrics: Any, epoch: Any = None) -> None:  # type: ignore[override]
-        """The next epoch, with this metric."""
+        """Advance to the next epoch, with this metric."""
         current = float(metrics.detach() if isinstance(metrics, Tensor) else metrics)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if self.is_better(current, self.best):

@@ -1,6 +1,6 @@
-"""Learning rates as functions of the number of the step, from 0 on, for the pure optimizers.
+"""Learning-rate schedules as functions of the step number, from 0 on, for the functional optimizers.
 
-Each function here gives such a function, of a number, an array or a traced value.
+Each function here returns a schedule, which takes a number, an array or a traced value.
 
 >>> rate = cosine(0.1, 100, warmup=10)
 >>> [round(float(rate(n)), 4) for n in (0, 5, 10, 55, 100, 1000)]
@@ -30,7 +30,7 @@ def constant(lr: float) -> Schedule:
 
 
 def linear(lr: float, steps: int, end: float = 0.0) -> Schedule:
-    """From `lr` to `end` in so many `steps`, and `end` from there on.
+    """Interpolate linearly from `lr` to `end` in `steps` steps, and stay at `end`.
 
     >>> [float(linear(1.0, 4)(n)) for n in (0, 1, 4, 9)]
     [1.0, 0.75, 0.0, 0.0]
@@ -39,7 +39,7 @@ def linear(lr: float, steps: int, end: float = 0.0) -> Schedule:
 
 
 def exponential(lr: float, rate: float, steps: int = 1) -> Schedule:
-    """`lr` times `rate` for every so many `steps`.
+    """Multiply `lr` by `rate` for every `steps` steps.
 
     >>> [float(exponential(1.0, 0.5, 2)(n)) for n in (0, 2, 4)]
     [1.0, 0.5, 0.25]

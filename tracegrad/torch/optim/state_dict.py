@@ -1,4 +1,4 @@
-"""The state of an optimizer as plain containers, in PyTorch's format, and back."""
+"""State of an optimizer as plain containers in PyTorch's format, and back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["exported", "imported"]
 
 
 def exported(optimizer: Any) -> dict[str, Any]:
-    """The states by the numbers of the parameters, but for those that no step has changed, and the groups."""
+    """Return the states by the numbers of the parameters, without unchanged ones, and the groups."""
     params = [p for group in optimizer.param_groups for p in group["params"]]
     numbers = {id(p): k for k, p in enumerate(params)}
     groups = [
@@ -35,9 +35,9 @@ def _begun(state: Any) -> bool:
 
 
 def imported(optimizer: Any, given: Mapping[str, Any]) -> tuple[dict[Any, Any], list[dict[str, Any]]]:
-    """The states by the parameters of this optimizer, in memory of their own, and its groups, of `given`.
+    """Convert the state dict `given` to states by parameters, in separate memory, and groups.
 
-    ValueError where the groups are others, or an array of a state does not fit its parameter.
+    ValueError if the groups differ, or an array of a state does not fit its parameter.
     """
     groups, saved = optimizer.param_groups, [dict(group) for group in given["param_groups"]]
     if len(groups) != len(saved):
@@ -65,7 +65,7 @@ _NUMBERS = frozenset({"step", "mu_product", "eta", "mu"})  # which have no eleme
 
 
 def _arrived(x: Any, name: str, number: Any, p: Any) -> Any:
-    """A value of a state, in memory of its own, with the dtype of its parameter."""
+    """Copy a value of a state, to the dtype of its parameter."""
     if isinstance(x, Mapping):
         return {k: _arrived(each, name, number, None) for k, each in x.items()}
     if isinstance(x, list | tuple):

@@ -1,9 +1,9 @@
-"""The rules by which optimizers change a parameter, in ops: of ndarrays, Tensors and traced values.
+"""Update rules of optimizers, in ops: for ndarrays, Tensors and traced values.
 
-A rule has two parts. `begin(p, h)` gives the state of a parameter that was never changed: a dict of arrays, by the
-names that PyTorch gives them. `change(p, g, s, t, h)` gives the new parameter and the new state, of the gradient `g`,
-the state `s`, the number `t` of the step, from 1 on, in float64, and the hyperparameters `h`, by PyTorch's names.
-Neither writes anything. What is computed of numbers alone is in float64 and rounded once, where it meets the parameter.
+A rule has two parts. `begin(p, h)` returns the state of a parameter that was never updated: a dict of arrays, by
+PyTorch's names. `change(p, g, s, t, h)` returns the new parameter and the new state from the gradient `g`, the state
+`s`, the step number `t`, which starts at 1, in float64, and the hyperparameters `h`, by PyTorch's names. Neither writes
+anything. Expressions of numbers alone are computed in float64, and rounded once when they meet the parameter.
 
 The sources are the papers: Adam by Kingma and Ba (2015), AdamW by Loshchilov and Hutter (2019), AMSGrad by Reddi et al.
 (2018), NAdam by Dozat (2016), RAdam by Liu et al. (2020), Adagrad by Duchi et al. (2011), Adadelta by Zeiler (2012),
@@ -28,7 +28,7 @@ Settings = Mapping[str, Any]
 
 
 class Rule(NamedTuple):
-    """What an optimizer does to one parameter, and whether it counts its steps."""
+    """Update rule of an optimizer for one parameter, and whether it counts its steps."""
 
     begin: Callable[[Any, Settings], State]
     change: Callable[[Any, Any, Any, Any, Settings], tuple[Any, State]]
@@ -40,7 +40,7 @@ def _zeros(p: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
 
 
 def _to(x: Any, p: Any) -> Any:
-    """A number, in the dtype of the parameter; Python's numbers have that of what they meet."""
+    """Convert a number to the dtype of the parameter; Python numbers take the dtype of the other operand."""
     return x if type(x) in (int, float) else cast(x, dtype=p.dtype.name)
 
 
@@ -50,12 +50,12 @@ def _toward(x: Any, y: Any, weight: float) -> Any:
 
 
 def _decayed(p: Any, g: Any, h: Settings) -> Any:
-    """The gradient of the loss and of the penalty on large parameters."""
+    """Return the gradient of the loss and of the penalty on large parameters."""
     return g + p * h["weight_decay"] if h["weight_decay"] else g
 
 
 def _shrunk(p: Any, g: Any, h: Settings) -> tuple[Any, Any]:
-    """The parameter and the gradient after weight decay, of the one or of the other."""
+    """Return the parameter and the gradient after weight decay, of the one or of the other."""
     if not h["weight_decay"]:
         return p, g
     if h["decoupled_weight_decay"]:

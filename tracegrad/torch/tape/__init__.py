@@ -1,4 +1,4 @@
-"""Eager mode: Tensors that compute at once and leave a tape, with PyTorch's autograd semantics."""
+"""Eager mode: Tensors that compute at once and record a tape, with PyTorch's autograd semantics."""
 
 from tracegrad.torch.modes import (
     enable_grad,

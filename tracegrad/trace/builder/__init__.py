@@ -1,1 +1,1 @@
-"""The builder of a trace: it records nodes, evaluates them where values are asked for, and notes guards."""
+"""The trace builder: record nodes, evaluate values that Python code needs, and note guards."""

@@ -1,4 +1,7 @@
-"""What ends a trace before its function has returned: no `except Exception` of the user's is to catch it."""
+"""Define the exceptions that abort or restart a trace, and the keys of retrace facts.
+
+The exceptions derive from `BaseException`, so an `except Exception` in user code does not catch them.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,26 @@ from collections.abc import Hashable
 from typing import Any
 
 __all__ = [
-    "ARRAYS", "BASED", "COMPUTED", "ENTERED", "FOLDED", "GROWS", "KINDS", "LISTS", "NO_STREAMS", "PEELED", "STEPS",
-    "STREAMS", "TABLES", "TRUTHS", "TURN_BY_TURN", "VIEWS", "WITHIN", "Attempts", "Restarts", "RunsPlainly",
+    "ARRAYS",
+    "BASED",
+    "BOOLEANS",
+    "COMPUTED",
+    "ENTERED",
+    "FOLDED",
+    "GROWS",
+    "ITERATION_BY_ITERATION",
+    "KINDS",
+    "LISTS",
+    "NO_STREAMS",
+    "PEELED",
+    "STEPS",
+    "STREAMS",
+    "TABLES",
+    "VIEWS",
+    "WITHIN",
+    "Attempts",
+    "Restarts",
+    "RunsPlainly",
 ]  # fmt: skip
 
 # What may be `varying`, beside sources of numbers: that truths are no traced values, and that loops (or, with a place,
@@ -20,23 +41,30 @@ __all__ = [
 # it is asked which objects these are; that arrays of constants are nodes from the beginning; and that the states of
 # generators of random numbers are values, or cannot be. With `STEPS` the trace is of one call, which runs each line as
 # often as Python does, in the bodies of `scan` and `cond` too, and no loop is rolled.
-TRUTHS, TURN_BY_TURN, FOLDED, ARRAYS, KINDS, VIEWS = "truths", "turn by turn", "folded", "arrays", "kinds", "views"
+BOOLEANS, ITERATION_BY_ITERATION, FOLDED, ARRAYS, KINDS, VIEWS = (
+    "booleans",
+    "turn by turn",
+    "folded",
+    "arrays",
+    "kinds",
+    "views",
+)
 ENTERED, PEELED, GROWS, WITHIN, TABLES = "entered", "peeled", "grows", "within", "tables"
 LISTS, COMPUTED, STEPS, STREAMS, NO_STREAMS = "lists", "computed", "steps", "streams", "no streams"
 BASED = "based"
-# So often, a trace of one call begins again, or so often within so many seconds, before the call is to run plainly.
-# Programs with loops of all kinds begin again up to five times.
+# Attempts to trace one call, and attempts after MOST_SECONDS (seconds), before the call runs as plain Python. Programs
+# with loops of all kinds restart a few times.
 MOST_ATTEMPTS, MOST_SLOW_ATTEMPTS, MOST_SECONDS = 100, 8, 30.0
 
 
 class RunsPlainly(BaseException):
-    """The code that is traced has to run as plain Python. No `except Exception` of its own is to catch this."""
+    """Abort: run the traced code as plain Python. An `except Exception` in the traced code does not catch this."""
 
     place = ""  # the user's line, where it is not the one that raised
 
 
 class Restarts(RunsPlainly):
-    """The code that is traced is to be traced again, otherwise: `key` is to be among what is `varying`."""
+    """Abort and restart: trace the code again, with `key` in `varying`."""
 
     def __init__(self, why: str, key: Any):
         super().__init__(why)
@@ -44,25 +72,25 @@ class Restarts(RunsPlainly):
 
 
 class Attempts:
-    """How often the trace of one call has begun again: there is an end to it, whatever loops are taken for."""
+    """Restart counter of the trace of one call, which limits the number of attempts."""
 
     def __init__(self) -> None:
         self._count, self._begun = 0, time.perf_counter()
 
     def again(self, restart: Restarts, before: frozenset[Hashable], varying: set[Hashable]) -> RunsPlainly | None:
-        """Let what is `varying` be that of another trace after this one, of which it was `before`. Why the call is to
-        run plainly instead, if it is."""
+        """Update `varying` for the next attempt (`before` is its previous value). Returns the abort if the call must
+        run as plain Python instead."""
         self._count += 1
         varying.add(restart.key)
         seconds = time.perf_counter() - self._begun
         same = restart.key is not None and varying == before  # the next trace would do the same
         if self._count >= MOST_ATTEMPTS or (self._count >= MOST_SLOW_ATTEMPTS and seconds > MOST_SECONDS):
             why = f"it was traced {self._count} times in {seconds:.0f} s, and again because {restart}"
-        elif same and TURN_BY_TURN in before:
+        elif same and ITERATION_BY_ITERATION in before:
             why = f"it would be traced again without an end, because {restart}"
         else:
             if same:
-                varying.add(TURN_BY_TURN)
+                varying.add(ITERATION_BY_ITERATION)
             return None
         end = RunsPlainly(why)
         end.place = restart.place

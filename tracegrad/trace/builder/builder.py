@@ -1,11 +1,11 @@
-"""The builder of a trace: records ops on tracers, on the real values of the call that is being traced.
+"""Trace builder: record ops applied to tracers, and compute the values that Python code reads.
 
-While a region is recorded (`trace.subtrace`), its builder is `inner` of the one around it: what is done to values of
-the outer trace then is recorded in the region.
+While a region is recorded (`trace.driver.region`), its builder is the `inner` builder of the enclosing trace. An
+operation on a value of the enclosing trace is then recorded in the region.
 
-Besides nodes it keeps what the recorded graph depends on: the arrays that came from outside (*captures*, inputs of the
-graph, found by identity), and the answers that Python code asked for (*value guards*: the node, the value seen and the
-user's line). A value that is asked for is computed from the real inputs by NumPy, only as far as it is needed.
+The builder also records what the graph depends on. *Captures* are arrays from outside; each is an input of the graph
+and is found by identity. *Value guards* are values that Python code has read: the node, the value and the user's line.
+NumPy computes a value from the real inputs when Python code needs it, and computes only the nodes it depends on.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ MOST_LEFT = 400
 
 
 class TraceBuilder(Recording):
-    """Records one call. `make` and `number` turn a node into a tracer of an array and of a Python number; `answers` are
-    given to the first questions asked."""
+    """Recorder of one call. `make` and `number` turn a node into a tracer of an array and of a Python number; `answers`
+    are the values of the first guards."""
 
     def __init__(self, make: Any, number: Any, answers: Sequence[np.ndarray[Any, Any]] = ()) -> None:
         super().__init__(make)
@@ -79,7 +79,8 @@ class TraceBuilder(Recording):
         self.replaced: set[Node] = set()  # what loops stand for since they were rolled
         self.bounds: dict[Node, tuple[int, int]] = {}  # of integers: see `tracegrad.trace.values.python_arithmetic`
         self.of_loops: set[Node] = set()  # integers that differ from turn to turn of a loop under way
-        self.turned: dict[Any, list[range]] = {}  # which nodes were recorded in loops that can be folded, by their keys
+        # Nodes recorded in loops that can be folded, by the key of the loop.
+        self.iterated: dict[Any, list[range]] = {}
         # Arrays that loops have instead of views, and those they are views of: see
         # `tracegrad.trace.loops.separate_views`.
         self.apart: dict[int, Any] = {}
@@ -111,14 +112,14 @@ class TraceBuilder(Recording):
 
     # -- what Builder leaves to us --------------------------------------------------------------
     def value(self, node: Node) -> Any:
-        made = self.make(self, node)
-        return self._input_as_outside(made) if node.op is None else made
+        result = self.make(self, node)
+        return self._input_as_outside(result) if node.op is None else result
 
-    def _input_as_outside(self, made: Any) -> Any:
-        """A tracer of an input, which lies in memory as the array outside does."""
-        made.outside = True
-        made.asks, made.stand_in = self.memory.of_input(made.node)
-        return made
+    def _input_as_outside(self, result: Any) -> Any:
+        """A tracer of an input, with the memory layout of the outside array."""
+        result.outside = True
+        result.asks, result.stand_in = self.memory.of_input(result.node)
+        return result
 
     def lift(self, x: Any) -> Any:
         if is_literal(x):
@@ -144,7 +145,7 @@ class TraceBuilder(Recording):
     _constant = _lift
 
     def gives_up(self, why: str) -> RunsPlainly:
-        """What ends the trace, to be raised; it ends also if code of the user's catches that."""
+        """Return the exception that aborts the trace; the trace ends even if user code catches it."""
         if self.outer is not None:
             return self.outer.gives_up(why)
         self.given_up = self.given_up or RunsPlainly(why)
@@ -153,35 +154,35 @@ class TraceBuilder(Recording):
     refusal = gives_up
 
     def restarts(self, key: Any = None, why: str = "another trace is better") -> RunsPlainly:
-        """What ends the trace, for another one with `key` among what is varying."""
+        """Return the exception that restarts the trace with `key` in `varying`."""
         self.given_up = Restarts(why, key)
         return self.given_up
 
     def python_number(self, node: Node) -> Any:
-        """The node as a Python number. Where truths are compared by identity, one is asked for at once."""
-        made, world = self.make_number(self, node), self.world
+        """The node as a Python number. If booleans are compared by identity, a boolean is read at once."""
+        result, world = self.make_number(self, node), self.world
         if node.aval.dtype.kind != "b" or not world.open:
-            return made
-        if self.outer is not None and not (world.truths and self.knows(made)):
-            return made
-        if world.truths:
-            return bool(made)
-        world.gave_truths = True
-        return made
+            return result
+        if self.outer is not None and not (world.booleans and self.knows(result)):
+            return result
+        if world.booleans:
+            return bool(result)
+        world.gave_booleans = True
+        return result
 
     def close(self) -> None:
-        """End the trace: tracers that escaped say so from now on, and keep nothing alive."""
+        """End the trace: escaped tracers raise an error from now on, and keep nothing alive."""
         self.open = False
         self.nodes, self.captures, self.apart, self.listed, self.histories, self.given = [], {}, {}, {}, [], []
         self.elements = Elements()
         for part in (self._tensors, self.circles):
             if part is not None:
                 part.close()
-        kept = (
+        saved = (
             self._nodes, self._computed, self._asked, self._places, self._avals, self.plans, self.results, self.bounds,
             self.raising, self._failed, self.of_loops,
         )  # fmt: skip
-        for memory in kept:
+        for memory in saved:
             memory.clear()
 
     def sized(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -190,7 +191,7 @@ class TraceBuilder(Recording):
     # -- Tensors ----------------------------------------------------------------------------------
     @property
     def tensors(self) -> Any:
-        """What the trace knows of Tensors (`trace.tensors`)."""
+        """The Tensors of the trace (`trace.driver.tensors`)."""
         if self.outer is not None:
             return self.outer.tensors
         if self._tensors is None:
@@ -204,15 +205,15 @@ class TraceBuilder(Recording):
 
     # -- regions ----------------------------------------------------------------------------------
     def here(self) -> TraceBuilder:
-        """The builder that records what is done to values of this trace: the innermost region under way, or itself."""
-        found = self
-        while found.inner is not None:
-            found = found.inner
-        return found
+        """The builder that records operations on values of this trace: the innermost region, or itself."""
+        result = self
+        while result.inner is not None:
+            result = result.inner
+        return result
 
     @contextmanager
     def outside(self) -> Iterator[None]:
-        """While something is recorded in this trace although a region of it is under way."""
+        """Record into this trace although a region of it is being recorded (context manager)."""
         inner, self.inner = self.inner, None
         try:
             with recording(self):
@@ -221,12 +222,12 @@ class TraceBuilder(Recording):
             self.inner = inner
 
     def entered(self, tensor: Any) -> Any:
-        """What stands in this trace for the Tensor of a trace: itself."""
+        """The stand-in of a Tensor of the trace: the Tensor itself."""
         return tensor
 
     def closed_rule(self, call: Any, outputs: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
-        """What to use for the derivative rule of a call (see `torch.autograd.in_graph`), and what it reads beside the
-        outputs and inputs: in a trace, the rule itself, which runs where a derivative is taken."""
+        """The derivative rule of a call (see `torch.autograd.function_in_trace`), and the values that it reads in
+        addition to the outputs and inputs. In a trace it is the rule itself, which runs where a derivative is taken."""
         return call.rule, ()
 
     # -- inputs -----------------------------------------------------------------------------------
@@ -247,33 +248,33 @@ class TraceBuilder(Recording):
         return self._tags
 
     def capture(self, array: np.ndarray[Any, Any], source: Any = None) -> Capture:
-        """The input that stands for `array`; `source`, when known, says where to read it at each call."""
-        found = self.captures.get(id(array))
-        if found is None:
+        """The input that stands for `array`; `source`, if known, is where each call reads it."""
+        result = self.captures.get(id(array))
+        if result is None:
             what = f"the array captured from {source}" if source else "an array used by the traced function"
             dtype = supported(array.dtype, what)
             node = Node(None, (), (), self.aval(array.shape, dtype))
             self._computed[node] = array
             self.memory.enter(node, array)
-            found = self.captures[id(array)] = Capture(array, self.value(node), node, source)
-            found.value.is_array = True
-        elif found.source is None:
-            found.source = source
+            result = self.captures[id(array)] = Capture(array, self.value(node), node, source)
+            result.value.is_array = True
+        elif result.source is None:
+            result.source = source
         # What no source leads to may be made anew by each call.
-        why = "" if found.source is not None else "an array that no name outside the traced function leads to"
-        found.value.frozen = why if array.flags.writeable else READ_ONLY
-        return found
+        why = "" if result.source is not None else "an array that no name outside the traced function leads to"
+        result.value.frozen = why if array.flags.writeable else READ_ONLY
+        return result
 
     def capture_number(self, x: Any, source: Any) -> Any:
-        """The input that stands for the number, Python's or NumPy's, that `source` holds."""
+        """The input that stands for the Python or NumPy number that `source` holds."""
         array = np.asarray(x)
         node = Node(None, (), (), self.aval((), array.dtype))
         self._computed[node] = array
         make = self.make if isinstance(x, np.generic) else self.make_number
-        found = Capture(x, make(self, node), node, source, number=type(x))
-        self.captures[id(found)] = found
-        found.value.frozen = "a number from outside the traced function"
-        return self.python_number(node) if type(x) is bool else found.value
+        capture = Capture(x, make(self, node), node, source, number=type(x))
+        self.captures[id(capture)] = capture
+        capture.value.frozen = "a number from outside the traced function"
+        return self.python_number(node) if type(x) is bool else capture.value
 
     def cotangent(self, like: Any) -> Any:
         """An input that stands for the cotangent of `like`."""
@@ -283,7 +284,7 @@ class TraceBuilder(Recording):
 
     # -- values ------------------------------------------------------------------------------------
     def observe(self, x: Any, asked: str) -> np.ndarray[Any, Any]:
-        """The value of tracer `x`, for Python code that `asked` for it; leaves a guard."""
+        """The value of tracer `x`, for the Python operation `asked`; leaves a guard."""
         self.require_open()
         if asked in NUMBERS and self.has_derivative(x.node):
             raise lost(asked)
@@ -303,7 +304,7 @@ class TraceBuilder(Recording):
         return answer
 
     def holds(self, x: Any) -> bool:
-        """Whether the boolean `x`, which usually is True, is so in the call being traced; leaves an implicit guard."""
+        """Whether the boolean `x`, usually True, is True in the call being traced; leaves an implicit guard."""
         self.require_open()
         answer = self._asked.get(x.node)
         return bool(self._answered(x.node, IMPLICIT) if answer is None else answer)
@@ -319,8 +320,7 @@ class TraceBuilder(Recording):
         return bool(answer)
 
     def _answered(self, node: Node, asked: str) -> np.ndarray[Any, Any]:
-        """The answer to a question that has not been asked before, the one that is to be given or that of the call;
-        leaves a guard."""
+        """The value of a new guard: the prescribed value, or the value in the call; leaves the guard."""
         number = len(self.script)
         answer = np.asarray(self._answers[number]) if number < len(self._answers) else self.compute(node)
         self._asked[node] = answer
@@ -330,7 +330,7 @@ class TraceBuilder(Recording):
         return answer
 
     def goes_on(self, question: Node) -> bool:
-        """Whether a loop that counts has another turn; leaves a guard if an input has a part in it."""
+        """Whether a counted loop has another iteration; leaves a guard if it depends on an input."""
         answer = self._asked.get(question)
         if answer is None:
             inputs = {*self.inputs, *(c.node for c in self.captures.values() if c.source is not None)}
@@ -339,24 +339,24 @@ class TraceBuilder(Recording):
         return bool(answer.item())
 
     def retract(self, first: int) -> None:
-        """Take back the guards from this one on; a question asked again leaves another one."""
+        """Remove the guards from this one on; a repeated read leaves a new guard."""
         for guard in self.guards[first:]:
             self._asked.pop(guard.node, None)
         del self.guards[first:]
 
     def knows(self, x: Any) -> bool:
-        """Whether the value of `x` can be asked for."""
+        """Whether the value of `x` can be read."""
         return self.open and x.builder.open
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """While code runs that is not recorded, on the values of the call being traced."""
+        """Run code that is not recorded, on the values of the call being traced (context manager)."""
         with recording(None), self.world.writes.apart():
             yield
 
     @contextmanager
     def differentiating(self, nodes: Sequence[Node]) -> Iterator[None]:
-        """While a function runs whose derivative with respect to `nodes` is wanted."""
+        """Mark `nodes` as differentiated while a function runs (context manager)."""
         before = self.differentiated
         self.differentiated = [*before, *nodes]
         try:
@@ -365,15 +365,15 @@ class TraceBuilder(Recording):
             self.differentiated = before
 
     def derives(self) -> bool:
-        """Whether a derivative is under way, here or in a trace around."""
+        """Whether a derivative is being computed, here or in an enclosing trace."""
         return bool(self.differentiated) or (self.outer is not None and self.outer.derives())
 
     def sources(self) -> set[Node]:
-        """The nodes from which derivatives under way flow."""
+        """The nodes with respect to which derivatives are being computed."""
         return set(self.differentiated)
 
     def has_derivative(self, wanted: Node) -> bool:
-        """Whether a derivative under way goes through the node."""
+        """Whether a derivative being computed flows through the node."""
         sources, seen, stack = self.sources(), set(), [wanted]
         while sources and stack:
             node = stack.pop()
@@ -386,7 +386,7 @@ class TraceBuilder(Recording):
         return False
 
     def constant(self, x: Any) -> np.ndarray[Any, Any] | None:
-        """The value of `x` if no argument has a part in it, else None; a guard if captured variables have."""
+        """The value of `x` if it depends on no argument, else None; leaves a guard on captured variables."""
         seen, stack = {x.node}, [x.node]
         while stack:
             fresh = set(stack.pop().operands) - seen
@@ -403,20 +403,20 @@ class TraceBuilder(Recording):
     def compute(self, wanted: Node) -> np.ndarray[Any, Any]:
         """The value of a node in the call being traced."""
         with recording(None):
-            found: np.ndarray[Any, Any] = evaluate(wanted, self._computed)
-        return found
+            result: np.ndarray[Any, Any] = evaluate(wanted, self._computed)
+        return result
 
     def know(self, node: Node, value: Any) -> None:
-        """Take this for the value of a node in the call being traced."""
+        """Set the value of a node in the call being traced."""
         self._computed[node] = np.asarray(value)
 
     def example(self, wanted: Node) -> np.ndarray[Any, Any]:
-        """A value that a node has in the call being traced, for what only asks for its kind: in a region, that of the
-        first turn."""
+        """An example value of a node, for code that only needs its kind. In a region it is the value in the first
+        iteration."""
         return self.compute(wanted)
 
     def foresee(self, node: Node) -> None:
-        """Raise what a new node raises, if that is for traced code to catch; leaves a guard on whether it does."""
+        """Raise the exception of a new node, if traced code may catch it; leaves a guard on whether it raises."""
         assert node.op is not None
         if self._foreseeing:
             return
@@ -429,11 +429,11 @@ class TraceBuilder(Recording):
             self.raising.append(node)
 
     def rolled(self, wanted: Sequence[Node], start: int = 0) -> dict[Node, Node]:
-        """What stands for those of the nodes `wanted` that are computed by loops, when these are rolled."""
+        """Replacements of the nodes in `wanted` that are computed by rerolled loops."""
         roll = None if STEPS in self.world.varying else type(self).roll
         count = len(self.nodes)
         new = {} if roll is None else roll(self, wanted, start)
-        if self.turned and roll is not None:
+        if self.iterated and roll is not None:
             self._fold_what_is_left([new.get(x, x) for x in wanted], count)
         if new:
             # What was needed is computed by the loops now, which may raise themselves.
@@ -445,9 +445,9 @@ class TraceBuilder(Recording):
         return new
 
     def _fold_what_is_left(self, wanted: Sequence[Node], count: int) -> None:
-        """Begin again, with a loop folded that was recorded turn by turn and could not be rolled; there were `count`
-        nodes before others were made of them."""
-        key, within = max(self.turned.items(), key=lambda x: sum(map(len, x[1])))
+        """Restart with a loop folded that was recorded iteration by iteration and could not be rerolled; there were
+        `count` nodes before rerolling."""
+        key, within = max(self.iterated.items(), key=lambda x: sum(map(len, x[1])))
         if key in self.world.varying or sum(map(len, within)) < MOST_LEFT:
             return
         others = set(self.nodes[:count]).difference(*[self.nodes[x.start : x.stop] for x in within])
@@ -478,7 +478,7 @@ class TraceBuilder(Recording):
         return error
 
     def all_succeed(self) -> bool:
-        """Whether none of the operations recorded so far raises for the values of the call being traced."""
+        """Whether no operation recorded so far raises for the values of the call being traced."""
         try:
             for node in self.nodes:
                 if node.op is not None and node.op.form.raises:
@@ -489,12 +489,12 @@ class TraceBuilder(Recording):
 
 
 def current_trace() -> TraceBuilder | None:
-    """The trace under way in this thread."""
-    found = recorder()
-    return found if isinstance(found, TraceBuilder) else None
+    """The current trace of this thread."""
+    result = recorder()
+    return result if isinstance(result, TraceBuilder) else None
 
 
 def repeats() -> bool:
-    """Whether a trace is under way in this thread that other calls are to be answered from."""
+    """Whether a trace is being recorded in this thread that later calls will replay."""
     trace = current_trace()
     return trace is not None and trace.world.open and not trace.world.once

@@ -1,5 +1,7 @@
-"""Which arrays are one object, where loops have had arrays instead of lists: an element that is made of a row is not
-that which was appended any more. Traces end where this could be seen in what leaves them."""
+"""Track and guard object identity of list elements that loops store as array rows.
+
+An element read from a row is a new object. The trace ends if its result could show the difference.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ _NO_ELEMENTS = (type, types.FunctionType, types.BuiltinFunctionType, types.Modul
 
 
 class Elements:
-    """What was appended to the lists of one trace, and what was made of their rows."""
+    """Arrays appended to the lists of one trace, and objects made from the rows of the lists."""
 
     def __init__(self) -> None:
         self.used = False  # whether there was an array instead of a list
@@ -36,35 +38,36 @@ class Elements:
         self._made: list[tuple[Any, Hashable]] = []
 
     def append(self, x: Any) -> None:
-        """An array is appended to a list."""
+        """Record that an array is appended to a list."""
         self._again = self._again or id(x) in self._known
         for each in _bases(x):
             self._known.add(id(each))
             self.appended.append(each)
 
-    def make(self, x: Any, turns: Hashable) -> None:
-        """`x` is made of a row; `turns` is to be `varying` where it is not to be."""
-        self._made.append((x, turns))
+    def make(self, x: Any, iterations: Hashable) -> None:
+        """Record that `x` is made from a row; `turns` is the `varying` key that prevents it."""
+        self._made.append((x, iterations))
 
-    def turn(self, first: int, before: Collection[int], now: Collection[int]) -> None:
-        """A turn is over: what was appended in it begins with number `first`, and these are the arrays there were at
-        its beginning, and are now. Other turns may have appended what they began with, when this one leaves it."""
+    def iteration(self, first: int, before: Collection[int], now: Collection[int]) -> None:
+        """Record the end of an iteration: its appended arrays begin with number `first`; `before` and `now` are the ids
+        of arrays at its beginning and end. If an iteration appends an array it began with and leaves an appended array,
+        two elements may be one object."""
         here = {id(x) for x in self.appended[first:]}
         self._begun |= not here.isdisjoint(before)
         self._left |= not here.isdisjoint(now)
         self._again = self._again or (self._begun and self._left)
 
     def lost(self, handed: Iterable[Any]) -> Hashable | None:
-        """What is to be `varying` if an array among those that leave is an element, and maybe another one too."""
+        """The `varying` key needed if an escaping array is an element that may also be another element."""
         if not self._made:
             return None
         leaving = {id(each) for x in handed for each in _bases(x)}
-        found = [turns for x, turns in self._made if id(x) in leaving]
-        return found[0] if found and (self._again or not leaving.isdisjoint(self._known)) else None
+        results = [iterations for x, iterations in self._made if id(x) in leaving]
+        return results[0] if results and (self._again or not leaving.isdisjoint(self._known)) else None
 
 
 def has_identity(code: types.CodeType) -> bool:
-    """Whether the code may have an `is`: much cheaper to ask than what it compares.
+    """Whether the code may contain `is`; a cheap test before the comparison itself is analyzed.
 
     >>> has_identity((lambda x, y: x is y).__code__), has_identity((lambda x, y: x == y).__code__)
     (True, False)
@@ -73,8 +76,8 @@ def has_identity(code: types.CodeType) -> bool:
 
 
 def tells_objects_apart(fun: Any, deep: bool = False) -> bool:
-    """Whether the code of a function may compare two elements by identity; `deep`: or that of functions it calls by
-    global names, which run as they are.
+    """Whether the code of a function may compare two elements by identity. With `deep` this includes untraced functions
+    that it calls by global names.
 
     >>> def f(x, y):
     ...     return x is y
@@ -88,13 +91,13 @@ def tells_objects_apart(fun: Any, deep: bool = False) -> bool:
         space, names = known.__globals__, set[str]()
         if _compares(known.__code__, space, names):
             return True
-        found = [x for name in names if isinstance(x := space.get(name), types.FunctionType)]
-        seen += [x for x in found if deep and x not in seen]
+        results = [x for name in names if isinstance(x := space.get(name), types.FunctionType)]
+        seen += [x for x in results if deep and x not in seen]
     return False
 
 
 def _compares(code: types.CodeType, space: dict[str, Any], names: set[str]) -> bool:
-    """Whether the code does; adds the names that it reads."""
+    """Whether the code compares by identity; adds the names that it reads."""
     names.update(code.co_names)
     if "id" in code.co_names:
         return True
@@ -108,7 +111,7 @@ def _compares(code: types.CodeType, space: dict[str, Any], names: set[str]) -> b
 
 
 def _bases(x: Any) -> Iterator[Any]:
-    """An array, and what it is a view of."""
+    """An array and its chain of bases."""
     yield x
     while getattr(x, "origin", None) is not None:
         x = x.origin.base
@@ -116,21 +119,21 @@ def _bases(x: Any) -> Iterator[Any]:
 
 
 def tell_apart(world: Any) -> None:
-    """Guard that arrays, lists and dicts which are several objects stay so."""
-    found: dict[Any, list[Source]] = {}
+    """Guard that distinct arrays, lists and dicts stay distinct objects."""
+    table: dict[Any, list[Source]] = {}
     passed = [(x, source) for x, _, source in world._passed.values()]
     captured = [(c.array, c.source) for c in world.builder.captures.values() if isinstance(c.array, np.ndarray)]
     tensors = world.builder.tensors.known() if world.builder.has_tensors else ()
     for x, source in (*passed, *captured, *tensors):
         if source is not None:
-            found.setdefault((x.shape, x.dtype, type(x)), []).append(source)
+            table.setdefault((x.shape, x.dtype, type(x)), []).append(source)
     classes: set[type] = {list, dict}
     for cls, source in world.containers.sources():
         classes.add(cls)
-        found.setdefault(cls, []).append(source)
+        table.setdefault(cls, []).append(source)
     for x, _ in world._seen.values():
         if type(x) in classes and id(x) in world._places:
-            found.setdefault(type(x), []).append(world._places[id(x)])
-    for group in found.values():
+            table.setdefault(type(x), []).append(world._places[id(x)])
+    for group in table.values():
         if len(group) > 1:
             world.assume(Alike(None, tuple(group)), "is", False)

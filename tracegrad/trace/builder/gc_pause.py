@@ -1,10 +1,9 @@
-"""Python's garbage collector while a trace is made, and while modules are imported.
+"""Pause Python's cyclic garbage collector during tracing and imports.
 
-A trace makes hundreds of thousands of objects that all live until it ends. Python looks through all that lives each
-time it has grown by a quarter, which is a third of the time of a large trace, and finds nothing. So it is to do that a
-hundred times less often. Young objects, among which is the garbage of the user's code, it looks through when there are
-some thousands of them: most of what a trace and a plan are made of is gone by then. The collector is one for all
-threads, so they are counted: the last to end its trace gives back what the user's process had.
+A trace makes many objects that live until it ends, so full collections cost time and find nothing. `patient` raises
+the thresholds of the youngest and the oldest generation. Collections of young objects still run, because much
+garbage of user code and of the compiler is young. The collector is shared by all threads, so the
+module counts the threads that trace. The last one restores the thresholds of the user's process.
 """
 
 from __future__ import annotations
@@ -25,14 +24,15 @@ Thresholds = tuple[int, int, int]
 
 
 class _Within:
-    """A thread within one of the contexts. It is gone with the context, also where an interrupt came as that ended."""
+    """Weakly referenced marker of a thread inside a context; it disappears with the context, even after an
+    interrupt."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
 
 
 class _Share:
-    """What the threads of this process want of the one collector that they have."""
+    """Collector thresholds shared by the threads of this process."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -43,7 +43,7 @@ class _Share:
 
     @contextmanager
     def within(self, those: WeakSet[_Within]) -> Iterator[None]:
-        """While this thread is one of those."""
+        """Register this thread for the duration of the block."""
         one = _Within()
         try:
             self._change(lambda: those.add(one))
@@ -52,7 +52,7 @@ class _Share:
             self._change(lambda: those.discard(one))
 
     def forked(self) -> None:
-        """In a new process, which has one thread of all."""
+        """Forget the other threads in a forked child."""
         thread = threading.get_ident()
         for those in (self.patient, self.impatient):
             for one in list(those):
@@ -61,13 +61,14 @@ class _Share:
         self.lock.release()
 
     def _change(self, change: Callable[[], None]) -> None:
-        """What the user's code has set in the meantime stays until no thread is patient."""
+        """Apply a change and update the thresholds; thresholds set by user code in the meantime are kept as the
+        base."""
         with self.lock:
-            found = gc.get_threshold()
-            if not self.patient and found != self.ours:
-                self.before = self.ours = found
+            result = gc.get_threshold()
+            if not self.patient and result != self.ours:
+                self.before = self.ours = result
             change()
-            if found == self.ours:
+            if result == self.ours:
                 self.ours = self._wanted()
                 gc.set_threshold(*self.ours)
 
@@ -84,19 +85,19 @@ _share = _Share()
 
 
 def patient() -> AbstractContextManager[None]:
-    """While objects are made that live on; what the user's code sets in the meantime stays."""
+    """Raise the thresholds while long-lived objects are made (context manager); user settings made inside are kept."""
     return _share.within(_share.patient)
 
 
 def impatient() -> AbstractContextManager[None]:
-    """While objects are made that are garbage at the end, within `patient`: young ones are looked through as usual."""
+    """Restore usual collection of young objects within `patient`, while short-lived objects are made."""
     return _share.within(_share.impatient)
 
 
 @contextmanager
 def at_rest() -> Iterator[None]:
-    """While modules are imported, all of whose objects live on: Python looks through none of them, and takes them for
-    old from then on, unless the user keeps objects aside by `gc.freeze`.
+    """Disable collection during imports, whose objects all live on, and move the objects to the oldest generation,
+    unless user code uses `gc.freeze`.
 
     >>> with at_rest():
     ...     gc.isenabled()
@@ -118,7 +119,7 @@ def at_rest() -> Iterator[None]:
 
 
 def thresholds() -> Thresholds:
-    """`gc.get_threshold()` as the user's process has it.
+    """`gc.get_threshold()` as set by the user's process.
 
     >>> with patient():
     ...     thresholds() == gc.get_threshold()

@@ -1,4 +1,4 @@
-"""Modules above this folder's values that values call: imported when they are first needed, and only by name."""
+"""Import modules above the value layer by name on first use (late binding)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["ragged_arrays", "tensors"]
 
 @functools.cache
 def ragged_arrays() -> ModuleType:
-    """The module of arrays whose sizes are numbers of a loop."""
+    """The module of arrays with symbolic sizes."""
     return importlib.import_module("tracegrad.trace.ragged.ragged_array")
 
 

@@ -1,4 +1,4 @@
-"""What a trace does when traced code calls a function that tracegrad itself made."""
+"""Protocol of callables that are inlined when traced code calls them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ DERIVED = "__tracegrad_derived__"
 
 
 class Inlinable:
-    """A callable that, called inside a trace, is recorded into it.
+    """A callable that is recorded into the current trace if it is called inside a trace.
 
-    What it has by itself is in slots: decorators that copy the attributes of what they wrap do not copy that.
+    Its own fields are slots, because decorators such as `functools.wraps` copy the `__dict__` of the object they wrap.
     """
 
     def labels(self) -> dict[str, Any]:
-        """The attributes that users gave it."""
+        """The attributes set by users."""
         return {k: x for k, x in vars(self).items() if not k.startswith("__")}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

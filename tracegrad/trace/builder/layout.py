@@ -1,11 +1,12 @@
-"""What a trace knows of memory: how its arrays lie there, and what of that its inputs decide.
+"""Track the memory layout (strides) of traced arrays, and guard the layouts that results depend on.
 
-NumPy gives a view or a copy by the layout of an array, so a trace knows the strides of all. Row-major arrays, which
-are most, need no more than that: `stand_in` is None. Others have a stand-in (`tracegrad.ops.core.memory_order`), on
-which NumPy does what it would do to the array. The layouts of inputs are those in the call being traced. Which inputs
-had a part in the layout of a value goes along with it, as a set of bits; when the layout decides something that can be
-seen, these inputs are *asked* for theirs, and the trace holds only for calls where it is the same. The arguments of a
-region may lie otherwise at each turn, so that what they decide is refused.
+NumPy returns a view or a copy depending on an array's layout, so a trace knows the strides of all arrays. A row-major
+array, the usual case, has the stand-in None. Any other array has a stand-in (`tracegrad.ops.core.memory_order`), to
+which NumPy applies the same operation. Inputs have the layouts of the call being traced.
+
+Each value carries a bit set of the inputs that its layout depends on. If a visible result depends on the layout, the
+trace guards the layouts of these inputs. The arguments of a region may have another layout in each iteration, so a
+result that depends on their layout is refused.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ __all__ = ["UNKNOWN", "Layout", "Memory", "axes_of"]
 
 
 class Layout(NamedTuple):
-    """What input `number` must lie in memory like: with these `strides`, or with its axes in this order, from the
-    outermost to the innermost; None for row-major order, of both."""
+    """Required memory layout of input `number`: `strides`, or the axes in memory order, outermost first; both None for
+    row-major order."""
 
     number: int
     strides: tuple[int, ...] | None = None
@@ -33,29 +34,29 @@ class Layout(NamedTuple):
     exact: bool = True
 
     def fits(self, x: np.ndarray[Any, Any]) -> bool:
-        """Whether an array lies so."""
+        """Whether an array has this layout."""
         return layout_of(x) == self.strides if self.exact else axes_of(x) == self.order
 
     @property
     def plain(self) -> bool:
-        """Whether arrays in row-major order do."""
+        """Whether row-major arrays have this layout."""
         return self.strides is None and self.order is None
 
 
 def axes_of(x: np.ndarray[Any, Any]) -> tuple[int, ...] | None:
-    """The order of the axes in memory, from the outermost to the innermost; None if they stand in that order."""
+    """The order of the axes in memory, from the outermost to the innermost; None if they are in order."""
     return None if is_row_major(x) else tuple(order_of([spread(x)], x.ndim))
 
 
 def layout_of(x: np.ndarray[Any, Any]) -> tuple[int, ...] | None:
-    """The strides of an array, without those that mean nothing; None if it is in row-major order."""
+    """The strides of an array, without strides of axes that do not matter; None if it is row-major."""
     if x.flags.c_contiguous:
         return None
     return tuple([s if n > 1 else 0 for n, s in zip(x.shape, x.strides)])
 
 
 class Memory:
-    """The memory of one trace."""
+    """Memory layouts of the values of one trace."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -64,7 +65,7 @@ class Memory:
         self._free = 1 << 44
 
     def place(self, shape: tuple[int, ...], dtype: np.dtype[Any], strides: tuple[int, ...] | None = None) -> StandIn:
-        """A stand-in in memory of its own; without `strides` in row-major order."""
+        """A stand-in in memory of its own; row-major without `strides`."""
         ends = [(n - 1) * s for n, s in zip(shape, strides)] if strides is not None else []
         start = self._free - sum(e for e in ends if e < 0)
         size = sum(map(abs, ends)) if strides is not None else math.prod(shape) * dtype.itemsize
@@ -72,14 +73,14 @@ class Memory:
         return stand_in(shape, dtype, strides, start)
 
     def enter(self, node: Node, array: np.ndarray[Any, Any]) -> None:
-        """`node` is an input with the value `array`."""
+        """Record the layout of the input `node`, whose value is `array`."""
         if array.ndim and array.size > 1:
             strides = layout_of(array)
-            found = None if strides is None else self.place(array.shape, array.dtype, array.strides)
-            self._inputs[node] = UNKNOWN << 1 + len(self._inputs), found
+            result = None if strides is None else self.place(array.shape, array.dtype, array.strides)
+            self._inputs[node] = UNKNOWN << 1 + len(self._inputs), result
 
     def ask(self, asks: int) -> None:
-        """Something that can be seen depends on the layouts of these inputs."""
+        """Guard the layouts of these inputs, because a visible result depends on them."""
         if asks & UNKNOWN:
             raise UnsupportedError(
                 located(
@@ -94,16 +95,16 @@ class Memory:
         return self._inputs.get(node, (0, None))
 
     def is_asked(self, node: Node) -> bool:
-        """Whether this input has been asked for its layout."""
+        """Whether the layout of this input is guarded."""
         return bool((self.asked | self.ordered) & self.of_input(node)[0])
 
     def layouts(self, inputs: Sequence[Node]) -> tuple[Layout, ...]:
-        """What has been asked of these inputs."""
-        found = []
+        """The guarded layouts of these inputs."""
+        results = []
         for k, node in enumerate(inputs if self.asked | self.ordered else ()):
             bit, x = self.of_input(node)
             if bit & self.asked:
-                found.append(Layout(k, None if x is None else layout_of(x)))
+                results.append(Layout(k, None if x is None else layout_of(x)))
             elif bit & self.ordered and len(node.aval.shape) > 1:
-                found.append(Layout(k, None, None if x is None else axes_of(x), exact=False))
-        return tuple(found)
+                results.append(Layout(k, None, None if x is None else axes_of(x), exact=False))
+        return tuple(results)

@@ -1,7 +1,7 @@
-"""The nodes that a trace records, one for each operation: what most of the time of a trace goes to.
+"""Record nodes with value numbering (the hot path of tracing).
 
-What `tracegrad.ir.Builder` does for any graph is done here in one pass. Equal operations are one node, so a node is
-looked for by what it does: the op, the parameters, and the operands, a literal by what tells it from others.
+`Recording` does in one pass what `tracegrad.ir.Builder` does for any graph. Equal operations share one node. The key
+of a node consists of the op, the parameters and the operands; a literal is keyed by type and exact value.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ESCAPED = "a traced value escaped from the trace that made it: return it from th
 
 
 class Recording(Builder):
-    """A builder whose values `make` makes of nodes, and whose nodes know the user's lines."""
+    """Node recorder: `make` wraps nodes as values, and nodes store the user's line."""
 
     def __init__(self, make: Any) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Recording(Builder):
         self._places: dict[tuple[int, int], str] = {}
         self._avals: dict[Any, Aval] = {}
         self._failed: dict[Node, Exception] = {}
-        self.turn_began = 0  # how many nodes there were when the turn under way of a loop began
+        self.iteration_began = 0  # how many nodes there were when the turn under way of a loop began
         self.foresees = (
             True  # whether loops may be taken for long because others were (`tracegrad.trace.loops.long_loop_hints`)
         )
@@ -49,21 +49,21 @@ class Recording(Builder):
         self.results: dict[Any, Any] = {}  # the avals of results, and of the operands, by whose identity they are found
 
     def require_open(self) -> None:
-        """Raise unless the trace is under way."""
+        """Raise unless the trace is open."""
         if not self.open:
             raise TraceError(located(ESCAPED))
 
     def gives_up(self, why: str) -> BaseException:
-        """What ends the trace, to be raised."""
+        """Return the exception that aborts the trace."""
         raise NotImplementedError
 
     def foresee(self, node: Node) -> None:
-        """Raise what a new node raises, if that is for traced code to catch."""
+        """Raise the exception of a new node, if traced code may catch it."""
         raise NotImplementedError
 
     def spring(self, node: Node) -> None:
-        """Raise the floating-point error of an operation on arrays, where NumPy is asked to: in a call that is recorded
-        for itself alone."""
+        """Raise the floating-point error of an array operation if NumPy is set to raise, in a trace of a single
+        call."""
         if self.sweeping or not (self.world.once and sprung()) or not isinstance(node.form, _BY_NUMPY):
             return
         assert node.op is not None
@@ -75,8 +75,8 @@ class Recording(Builder):
         raise NotImplementedError
 
     def tell_apart(self) -> None:
-        """Let what is computed from now on be nodes of its own, also where equal ones are there."""
-        self._nodes, self.turn_began = {}, len(self.nodes)
+        """Give later computations new nodes, even if equal nodes exist."""
+        self._nodes, self.iteration_began = {}, len(self.nodes)
 
     def locate(self) -> str:
         if self.location:
@@ -92,18 +92,18 @@ class Recording(Builder):
         return place
 
     def sized(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        """`emit`, where a size is a value of the trace, or sizes are those of a Tensor."""
+        """`emit` for sizes that are traced values or belong to a Tensor."""
         raise NotImplementedError
 
     def aval(self, shape: tuple[int, ...], dtype: Any) -> Aval:
-        """The aval of this shape and dtype, one object for all equal ones."""
-        found = self._avals.get((shape, dtype))
-        if found is None:
-            found = self._avals[shape, dtype] = Aval(shape, dtype)
-        return found
+        """The aval of this shape and dtype; equal avals are one object."""
+        result = self._avals.get((shape, dtype))
+        if result is None:
+            result = self._avals[shape, dtype] = Aval(shape, dtype)
+        return result
 
     def require_usual(self) -> None:
-        """Raise unless the trace is under way, and may go on."""
+        """Raise unless the trace is open and within its limits."""
         if not self.open:
             self.require_open()
         if traps() is not USUAL and sprung() and not self.world.once:
@@ -143,8 +143,7 @@ class Recording(Builder):
     def recorded(
         self, op: Op, inputs: list[Any], avals: list[Any], items: tuple[Any, ...], key: tuple[Any, ...]
     ) -> Node:
-        """The node that applies `op` to inputs of these avals, which is known by `key`: the one there is, or a new
-        one."""
+        """The node that applies `op` to inputs of these avals, found by `key` or new."""
         node = self._nodes.get(key)
         if node is None:
             kind = (op, key[1 + len(inputs) :], *map(id, avals))
@@ -158,7 +157,7 @@ class Recording(Builder):
         return node
 
     def _aval_of(self, op: Op, avals: list[Any], items: tuple[Any, ...], kind: tuple[Any, ...]) -> Any:
-        """The aval of a result, noted by its `kind` with the avals of the operands, if none of these is a literal."""
+        """The aval of a result, cached by its `kind` with the avals of the operands, if no operand is a literal."""
         if not op.on_complex:
             require_real(op, avals)
         aval: Any = op.aval(*avals, **dict(items))
@@ -169,7 +168,7 @@ class Recording(Builder):
         return aval, avals
 
     def known(self, op: Op, inputs: tuple[Any, ...], items: tuple[Any, ...], key: tuple[Any, ...], aval: Aval) -> Node:
-        """As `require_usual` and `recorded`, of an op that never raises, whose result is known to be of this kind."""
+        """As `require_usual` and `recorded`, for an op that never raises and whose result kind is known."""
         if not self.open or traps() is not USUAL:
             self.require_usual()
         node = self._nodes.get(key)
@@ -180,19 +179,19 @@ class Recording(Builder):
 
 
 def require_real(op: Op, avals: list[Any]) -> None:
-    """UnsupportedError for complex numbers among the operands of an op that has no rules for them."""
+    """Raise UnsupportedError for complex operands of an op without complex rules."""
     for x in avals:
         if type(x) not in LITERALS and x.dtype.kind == "c":
             raise UnsupportedError(located(f"{op.name} of complex numbers is not supported"))
 
 
 def mark(x: Any) -> Any:
-    """What tells a literal from all others: 1, 1.0 and True are equal, and -0.0 equals 0.0."""
+    """A key that distinguishes unequal literals: 1, 1.0 and True compare equal, and so do -0.0 and 0.0."""
     return x if type(x) is float and x and x == x else repr(x)
 
 
 def marked(items: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Parameters that are told from all others."""
+    """Parameters as a key that distinguishes them exactly."""
     for _, v in items:
         if type(v) in LITERALS:
             return tuple([(k, repr(v) if type(v) in LITERALS else v) for k, v in items])

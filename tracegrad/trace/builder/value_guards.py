@@ -1,4 +1,4 @@
-"""What a recorded graph depends on: arrays from outside, and the answers to questions for values."""
+"""Records of captured arrays and value guards, the dependencies of a recorded graph."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ NUMBERS = frozenset({"float()", "complex()", "item()", "tolist()", "as_integer_r
 
 @record(slots=True, eq=False)
 class Capture:
-    """An array (or Python number) from outside the trace: its value there, the node that stands for what it is when a
-    call begins, and where it is read from at each call (None: `array` itself)."""
+    """An array (or Python number) from outside the trace: its value, the node of its value at the beginning of a call,
+    and the source that each call reads (None: `array` itself)."""
 
     array: Any
     value: Any
@@ -31,7 +31,7 @@ class Capture:
     number: type | None = None
 
     def settle(self) -> Any:
-        """The array of the traced call, which is not kept when it can be read again."""
+        """The array of the traced call; it is released if it can be read again."""
         array = self.array
         if self.source is not None:
             self.array = None
@@ -40,7 +40,7 @@ class Capture:
 
 @record(frozen=True, slots=True, eq=False)
 class ValueGuard:
-    """A value that Python code asked for and saw: the recorded path holds for calls where `node` has `key`.
+    """A value that Python code has read: the recorded path is valid for calls in which `node` has `key`.
 
     Where the result needs the node `unless_raises`, a program has no output for the guard: it fails if that fails.
     """
@@ -56,9 +56,8 @@ class ValueGuard:
 
 
 class Spelled(set[float]):
-    """The numbers in texts that code was given of values with a derivative (see
-    `tracegrad.trace.values.text_conversions`); and beside them the texts that round, and hashes, by which something may
-    be remembered."""
+    """Numbers in text made from differentiated values (see `tracegrad.trace.values.text_conversions`); also rounded
+    text and hashes, which may be keys of memoized results."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,26 +66,26 @@ class Spelled(set[float]):
 
 
 class Answers(NamedTuple):
-    """The answers to the first questions, as a program computed them that was traced with this `varying`: a trace with
-    another one may be asked other questions."""
+    """The values of the first guards, computed by a program that was traced with this `varying`; with another `varying`
+    the guards may differ."""
 
     given: tuple[Any, ...] = ()
     varying: frozenset[Hashable] = frozenset()
 
     @property
     def keys(self) -> tuple[Any, ...]:
-        """What Python code can tell of each."""
+        """The guard key of each value."""
         return tuple(map(value_key, self.given))
 
 
 def value_key(x: Any) -> Any:
-    """What two values of one node must share for Python code not to tell them apart."""
+    """A key that is equal for two values of a node that Python code cannot distinguish."""
     x = np.asarray(x)
     return repr(x.item()) if x.ndim == 0 else x.tobytes()
 
 
 def question(x: Any, asked: str, seen: np.ndarray[Any, Any]) -> Any:
-    """The value that decides the answer: for `bool(x)` only whether x is zero, for `int(x)` only its whole part."""
+    """The value that decides the guard: for `bool(x)` whether x is zero, for `int(x)` the whole part."""
     if asked.startswith("bool") and x.dtype.kind != "b":
         return not_equal(x, 0)
     if asked.startswith("int") and x.dtype.kind == "f" and np.all(np.abs(seen) < 2.0**62):

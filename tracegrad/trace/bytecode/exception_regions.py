@@ -1,4 +1,4 @@
-"""Whether traced code could catch an exception: whether it is within a `try`, or a `with`, of its own."""
+"""Read exception tables of bytecode: whether traced code is inside a `try` or a `with` of its own."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["Namespace", "handlers", "numbers_of", "within_try"]
 
 
 class Namespace(dict[str, Any]):
-    """The globals of a function of traced code, by which its frames are known."""
+    """The globals of a traced function, which identify its frames."""
 
     __slots__ = ()
 
 
 def within_try() -> bool:
-    """Whether a function of the traced code, from the innermost outwards, is within a `try` or a `with` now.
+    """Whether any function of the traced code, from the innermost outwards, is inside a `try` or a `with`.
 
     >>> within_try()  # this is no traced code
     False
@@ -39,7 +39,7 @@ def _blocks(code: CodeType) -> tuple[range, ...]:
 
 
 def _catches(code: CodeType, handler: int) -> bool:
-    """Whether the handler might catch an exception, or one around it."""
+    """Whether the handler, or an enclosing one, might catch an exception."""
     around = [at for block, at in handlers(code) if handler in block]
     return code.co_code[handler] not in _CATCH_NOTHING or any(_catches(code, at) for at in around)
 
@@ -50,7 +50,8 @@ _CATCH_NOTHING = frozenset([dis.opmap[x] for x in ("SWAP", "CALL_INTRINSIC_1") i
 
 @functools.lru_cache(maxsize=4096)
 def handlers(code: CodeType) -> tuple[tuple[range, int], ...]:
-    """The ranges of instructions for which a handler is entered in the exception table of the code, and its first."""
+    """The instruction ranges with an entry in the exception table of the code, each with its handler's first
+    instruction."""
     numbers = numbers_of(code.co_exceptiontable)
     return tuple([(range(2 * start, 2 * (start + size)), 2 * at) for start, size, at, _ in zip(*[numbers] * 4)])
 

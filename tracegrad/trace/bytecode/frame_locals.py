@@ -1,4 +1,4 @@
-"""The local and closure variables of frames of traced code, read and given other values."""
+"""Read and set the local and closure variables of frames of traced code."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["set_variables", "variables"]
 
 def variables(frame: Any) -> dict[str, Any]:
     """The local and closure variables of a frame."""
-    found = dict(frame.f_locals)
+    table = dict(frame.f_locals)
     if sys.version_info < (3, 13):
         frame.f_locals.clear()  # it is kept with the frame, and would keep what it holds
-    return found
+    return table
 
 
 def set_variables(frame: Any, new: dict[str, Any]) -> None:
-    """Give variables of a frame other values."""
+    """Assign variables of a frame."""
     held = frame.f_locals
     held.update(new)
     if sys.version_info < (3, 13):

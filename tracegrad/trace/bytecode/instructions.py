@@ -1,7 +1,7 @@
-"""The instructions of code, which can be changed and added to, and the code that they make.
+"""Disassemble CPython bytecode into editable instructions and assemble it again.
 
-That jumps to the same instructions, handles the same exceptions and says the same of its lines and columns, whatever
-has moved. Of the instructions that Python makes of two for local variables, each is a step of its own.
+The assembled code has the same jump targets, exception handlers, lines and columns for every moved instruction. A
+superinstruction for two local variables is split into two steps.
 
 >>> def f(x):
 ...     return -x
@@ -25,7 +25,7 @@ from typing import Any
 
 from tracegrad.trace.bytecode.exception_regions import numbers_of
 
-__all__ = ["Step", "arranged", "attributes_in", "decoded", "steps_of", "truth_of"]
+__all__ = ["Step", "arranged", "attributes_in", "boolean_of", "decoded", "steps_of"]
 
 _LONG = dis.opmap["EXTENDED_ARG"]
 Lines = tuple[int | None, int | None, int | None, int | None]
@@ -33,7 +33,7 @@ Lines = tuple[int | None, int | None, int | None, int | None]
 
 @functools.lru_cache(maxsize=128)
 def decoded(code: CodeType) -> tuple[dis.Instruction, ...]:
-    """The instructions as they are: a trace asks for those of the same code in many ways, one soon after the other.
+    """The instructions of the code, cached, because a trace decodes the same code several times.
 
     >>> [x.opname for x in decoded((lambda: None).__code__)][-1]
     'RETURN_VALUE'
@@ -42,8 +42,8 @@ def decoded(code: CodeType) -> tuple[dis.Instruction, ...]:
 
 
 class Step:
-    """An instruction, with what makes its argument longer before it and what it keeps behind it: its argument and what
-    that stands for, where it began, if it is not new, and begins, which one it jumps to, and its lines and columns."""
+    """An instruction, including its EXTENDED_ARG prefixes and its inline caches: its argument and argument value, its
+    original start (negative if new) and new start, its jump target, and its lines and columns."""
 
     __slots__ = ("arg", "at", "caches", "lines", "long", "name", "start", "target", "value")
 
@@ -58,11 +58,11 @@ class Step:
 
     @property
     def place(self) -> int:
-        """Where a frame is that runs it."""
+        """The instruction offset of a frame that runs it."""
         return self.at + 2 * self.long
 
     def become(self, name: str) -> None:
-        """Be another instruction, with the same argument."""
+        """Change the opcode and keep the argument."""
         self.name, self.caches = name, _CACHES.get(name, 0)
 
     def __bytes__(self) -> bytes:
@@ -73,7 +73,7 @@ class Step:
 
 def steps_of(code: CodeType) -> list[Step]:
     """The instructions of the code."""
-    lines, found, targets, long = list(code.co_positions()), list[Step](), dict[Step, int](), 0
+    lines, result, targets, long = list(code.co_positions()), list[Step](), dict[Step, int](), 0
     every = decoded(code)
     for x, end in zip(every, [*[x.offset for x in every[1:]], len(code.co_code)]):
         if x.opcode == _LONG:
@@ -83,12 +83,12 @@ def steps_of(code: CodeType) -> list[Step]:
         step.long, step.caches = long, (end - x.offset) // 2 - 1
         if x.opcode in dis.hasjrel:
             targets[step] = x.argval
-        found += _apart(step) if x.opname in _PAIRS else [step]
+        result += _apart(step) if x.opname in _PAIRS else [step]
         long = 0
-    beginning = {x.start: x for x in found}
+    beginning = {x.start: x for x in result}
     for step, start in targets.items():
         step.target = beginning[start]
-    return found
+    return result
 
 
 # Since Python 3.13, what two instructions do for local variables is done by one where these have low numbers.
@@ -104,16 +104,16 @@ def _apart(step: Step) -> list[Step]:
     return [Step(name, arg, step.lines, value, start) for name, arg, value, start in parts]
 
 
-def truth_of(name: str, arg: int) -> int:
-    """How many values an instruction takes from the stack to ask for the truth of them, or of how they compare, for a
-    jump: since Python 3.13 that is not the jump itself. 0 for one that asks for none."""
+def boolean_of(name: str, arg: int) -> int:
+    """The number of stack values that an instruction tests or compares for a jump; 0 if it tests none. Since Python
+    3.13 the jump is a separate instruction."""
     if name == "COMPARE_OP" and sys.version_info >= (3, 13):
         return 2 if arg & 16 else 0
     return int(name.startswith(("POP_JUMP", "TO_BOOL")))
 
 
 def _caches(*samples: Callable[..., Any]) -> dict[str, int]:
-    """How much this version of Python has instructions keep, of those that the samples consist of."""
+    """The number of inline cache entries per opcode in this version of Python, for the opcodes of the samples."""
     return {step.name: step.caches for x in samples for step in steps_of(x.__code__)}
 
 
@@ -122,7 +122,7 @@ _CACHES.update(_caches(lambda x, y: x in y, lambda x, y: x[y]))
 
 
 def arranged(code: CodeType, steps: list[Step], **changes: Any) -> CodeType:
-    """The code with these instructions, which are told where they are, and other changes."""
+    """Assemble code from these instructions, whose positions are updated, with other changes."""
     moved = _arrange(steps)
     return code.replace(
         co_code=b"".join(map(bytes, steps)),
@@ -133,8 +133,7 @@ def arranged(code: CodeType, steps: list[Step], **changes: Any) -> CodeType:
 
 
 def _arrange(steps: list[Step]) -> dict[int, int]:
-    """Let the steps lie one after the other, with arguments as long as they have to be: by where each began, where it
-    begins."""
+    """Assign offsets to the steps, with arguments as long as needed. Returns new offsets by old offset."""
     grown = True
     while grown:
         grown, at = False, 0
@@ -151,7 +150,7 @@ def _arrange(steps: list[Step]) -> dict[int, int]:
 
 
 def _line_table(lines: list[Lines], first: int) -> Iterator[bytes]:
-    """What code says of the lines and columns of its instructions."""
+    """Encode the line table: the lines and columns of the instructions."""
     before = first
     for (line, end, column, end_column), group in itertools.groupby(lines):
         count = len(list(group))
@@ -173,16 +172,16 @@ def _signed(x: int) -> list[int]:
 
 
 def _number(x: int) -> list[int]:
-    """Six bits a byte, the lowest first."""
-    found = []
+    """Encode a number with six bits per byte, the lowest first."""
+    results = []
     while x >= 64:
-        found.append(x & 63 | 64)
+        results.append(x & 63 | 64)
         x >>= 6
-    return [*found, x]
+    return [*results, x]
 
 
 def _exception_table(table: bytes, moved: dict[int, int]) -> Iterator[int]:
-    """The table of handlers, of what has moved."""
+    """Encode the exception table with moved offsets."""
     numbers = numbers_of(table)
     for start, size, target, depth in zip(*[numbers] * 4):
         begin, end, handler = (moved[2 * x] // 2 for x in (start, start + size, target))
@@ -193,15 +192,15 @@ def _exception_table(table: bytes, moved: dict[int, int]) -> Iterator[int]:
 
 
 def _highest_first(x: int) -> list[int]:
-    found = [x & 63]
+    results = [x & 63]
     while x := x >> 6:
-        found.append(x & 63 | 64)
-    return found[::-1]
+        results.append(x & 63 | 64)
+    return results[::-1]
 
 
 @functools.lru_cache(maxsize=4096)
 def attributes_in(code: CodeType) -> tuple[tuple[str, str], ...]:
-    """The names of variables from outside, each with an attribute that the code asks it for.
+    """The names of outside variables, each with an attribute that the code reads from it.
 
     >>> attributes_in((lambda: dis.opmap).__code__)
     (('dis', 'opmap'),)

@@ -1,1 +1,1 @@
-"""The driver: it traces a call and closes the graph."""
+"""The trace driver: trace one call and close its graph."""

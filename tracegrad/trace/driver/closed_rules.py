@@ -1,4 +1,7 @@
-"""Derivative rules as graphs: those of calls inside a region, which lives on when the values of its trace are gone."""
+"""Close custom derivative rules into graphs, for calls recorded inside a region.
+
+A region outlives the values of its trace, so its rules cannot hold them.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +17,26 @@ __all__ = ["ClosedRule", "NotYet", "RuleGraph"]
 
 
 class RuleGraph:
-    """One direction of a rule: a graph of the cotangents (or tangents) of the floating values, the outputs, the inputs
-    and some of what the call captured (`reads`); it gives those of the values at `found`."""
+    """One direction of a rule as a graph. Its inputs are the cotangents (or tangents) of the floating values, the
+    outputs, the inputs, and the captured values `reads`; its outputs are the cotangents or tangents of the values at
+    `found`."""
 
     def __init__(self, graph: Graph, reads: Sequence[int], found: Sequence[int]):
         self.graph, self.reads, self.found = graph, list(reads), list(found)
 
     def run(self, moved: Sequence[Any], like: Sequence[Any], values: Sequence[Any], captured: Any) -> dict[int, Any]:
-        """By position, what becomes of the cotangents (or tangents) `moved` of the values `like`."""
-        given = [zeros_like(x) if t is None else t for t, x in zip(moved, like) if x.dtype.kind in "fc"]
-        return dict(zip(self.found, replay(self.graph, [*given, *values, *(captured[k] for k in self.reads)])[0]))
+        """The resulting cotangents (or tangents) by position, given `moved`; `like` are the values."""
+        args = [zeros_like(x) if t is None else t for t, x in zip(moved, like) if x.dtype.kind in "fc"]
+        return dict(zip(self.found, replay(self.graph, [*args, *values, *(captured[k] for k in self.reads)])[0]))
 
     def batched(self, size: int) -> RuleGraph:
-        """The direction for a batch of everything."""
+        """The direction with all values batched."""
         every = [True] * len(self.graph.inputs), [True] * len(self.graph.outputs)
         return RuleGraph(batched(self.graph, size, *every)[0], self.reads, self.found)
 
 
 class ClosedRule:
-    """The rule of a call on `inputs` values and then what it captured.
+    """The rule of a call on `inputs` values followed by its captured values.
 
     `pulled` and `pushed` are its directions, or the exceptions for which they could not be recorded; some rules can be
     pushed only when they have been pulled, and are `then`. A rule may call the function that it is the rule of, so its
@@ -48,7 +52,7 @@ class ClosedRule:
         self._batched: dict[int, ClosedRule] = {}
 
     def settle(self) -> None:
-        """All directions are known: rules that differ have different names from now on."""
+        """Freeze the rule: all directions are known, and different rules have different names from now on."""
         text = "".join(str(x.graph) for x in (self.pulled, self.pushed) if isinstance(x, RuleGraph))
         self._digest = " " + hashlib.sha256(text.encode()).hexdigest()[:8]
 
@@ -58,27 +62,27 @@ class ClosedRule:
     def pull(self, cotangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
         self.pushed = self.then
         values = [*outputs, *inputs[: self.inputs]]
-        found = _known(self.pulled).run(cotangents, outputs, values, inputs[self.inputs :])
-        return [found.get(i) for i in range(len(inputs))]
+        result = _known(self.pulled).run(cotangents, outputs, values, inputs[self.inputs :])
+        return [result.get(i) for i in range(len(inputs))]
 
     def push(self, tangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
         own = inputs[: self.inputs]
-        found = _known(self.pushed).run(tangents, own, [*outputs, *own], inputs[self.inputs :])
-        return [found.get(k) for k in range(len(outputs))]
+        result = _known(self.pushed).run(tangents, own, [*outputs, *own], inputs[self.inputs :])
+        return [result.get(k) for k in range(len(outputs))]
 
     def batched(self, size: int) -> ClosedRule:
-        found = self._batched.get(size)
-        if found is None:
-            found = self._batched[size] = ClosedRule(self.name, self.inputs)
+        rule = self._batched.get(size)
+        if rule is None:
+            rule = self._batched[size] = ClosedRule(self.name, self.inputs)
             for name in ("pulled", "pushed", "then"):
                 one = getattr(self, name)
-                setattr(found, name, one.batched(size) if isinstance(one, RuleGraph) else one)
-            found.settle()
-        return found
+                setattr(rule, name, one.batched(size) if isinstance(one, RuleGraph) else one)
+            rule.settle()
+        return rule
 
 
 class NotYet(Exception):
-    """A direction of a rule is asked for before it is known, by the other one."""
+    """Raised if a direction of a rule uses the other direction before that is known."""
 
 
 def _known(direction: Any) -> RuleGraph:

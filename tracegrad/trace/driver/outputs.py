@@ -1,7 +1,7 @@
-"""What leaves a trace: the outputs of its graph, and the templates of the result and the effects that they fill.
+"""Build the outputs of a trace: graph outputs, and templates of the result and of the effects.
 
-Arrays that leave a function share memory as in NumPy, where that can be seen: what overlaps, and what is read-only, is
-made of views of one output.
+Returned arrays share memory as in NumPy wherever that is visible: overlapping and read-only arrays are built as views
+of one output.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tracegrad.ops import Level, TapeCarrier
 from tracegrad.ops.shape.linear import full, inverse_permutation
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.builder.layout import axes_of
-from tracegrad.trace.effects import result_template as templates
+from tracegrad.trace.effects import result_template
 from tracegrad.trace.effects.effects import Effect, contents, plain_key
 from tracegrad.trace.effects.result_template import (
     Call,
@@ -77,24 +77,25 @@ class Outputs:
 
     def output(self, x: Any) -> Piece:
         """The template of a traced value, or of an array that was made while tracing."""
-        found = self._positions.get(id(x))
-        if found is None:
+        result = self._positions.get(id(x))
+        if result is None:
             kind: Any = _KINDS[x.dtype.kind] if isinstance(x, Tracer) and x.weak else None
             if not x.shape and kind is None and not getattr(x, "_immutable_scalars", False):
                 kind = np.asarray  # where programs return scalars
-            found = self._positions[id(x)] = Output(len(self.nodes), kind)
+            result = self._positions[id(x)] = Output(len(self.nodes), kind)
             self._values.append(x)
             self.nodes.append(self.builder.lift(x).node)
-        return found
+        return result
 
     @property
     def handed(self) -> list[Any]:
-        """The arrays and objects that leave."""
+        """The arrays and objects that escape the trace."""
         return [*self._values, *itertools.chain(*self._left.values())]
 
     def views(self) -> set[int]:
-        """The ids of the arrays that must leave whole: what leaves of their memory overlaps, or is read-only."""
-        return {i for i, found in self._left.items() if any(_is_read_only(x) for x in found) or _overlap(found)}
+        """The ids of the arrays that must be whole outputs, because escaping parts of their memory overlap or are
+        read-only."""
+        return {i for i, result in self._left.items() if any(_is_read_only(x) for x in result) or _overlap(result)}
 
     def _array(self, x: Tracer) -> Piece:
         """The template of a traced array."""
@@ -112,7 +113,7 @@ class Outputs:
         return view or (self._laid(x) if len(x.shape) > 1 else self.output(x))
 
     def _view(self, x: Tracer, root: Tracer) -> Piece | None:
-        """The template of a view of an array from outside, or of one that is an output for its views."""
+        """The template of a view of an outside array, or of an array that is an output for its views."""
         base = self.world.writes.piece_of(root)
         if base is None:
             if id(root) not in self._bases:
@@ -124,12 +125,12 @@ class Outputs:
         return View(base, (x.shape, x.dtype, offset, here.strides), here.flags.writeable, moves)
 
     def _as_array(self, x: Tracer) -> Piece:
-        """The template of the array that NumPy makes of a number, to take views of it."""
+        """The template of the array that NumPy makes of a number, as the base of views."""
         self.nodes.append(x.node)
         return Output(len(self.nodes) - 1, np.asarray)
 
     def _laid(self, x: Tracer) -> Piece:
-        """The template of an array that lies in memory as NumPy has it; programs give theirs in row-major order."""
+        """The template of an array with NumPy's memory layout; programs return row-major arrays."""
         self.builder.memory.ordered |= x.asks
         order = None if x.stand_in is None else axes_of(x.stand_in)
         if order is None:
@@ -146,9 +147,9 @@ class Outputs:
         several = type(x) is frozenset and any(isinstance(each, Tracer) for each in x)
         if isinstance(x, VALUES) and not several and not isinstance(x, Value):
             return Same(x)
-        found = self.world.writes.piece_of(x)
-        if found is not None:
-            return found
+        result = self.world.writes.piece_of(x)
+        if result is not None:
+            return result
         if isinstance(x, np.ndarray):
             return self.output(x)
         first = self._first.get(id(x))
@@ -159,15 +160,15 @@ class Outputs:
             raise UnsupportedError(located(f"a {type(x).__name__} that holds itself leaves the traced function"))
         self._inside.add(id(x))
         try:
-            made = self._made(x)
+            output = self._made(x)
         finally:
             self._inside.remove(id(x))
-        plain = isinstance(made, Output) and made.kind is made.axes is None
-        if plain or isinstance(made, Same | Found) or type(x) is tuple:
-            return made
+        plain = isinstance(output, Output) and output.kind is output.axes is None
+        if plain or isinstance(output, Same | Found) or type(x) is tuple:
+            return output
         self._values.append(x)
-        found = self._first[id(x)] = Once(made)
-        return found
+        result = self._first[id(x)] = Once(output)
+        return result
 
     def _made(self, x: Any) -> Piece:
         if isinstance(x, Tracer):
@@ -185,8 +186,8 @@ class Outputs:
         if kind is not None:
             children, aux = kind.flatten(x)
             children = list(children)
-            parts = {i: self.template(children[i]) for i in templates.in_turn(kind, aux, len(children))}
-            return templates.Node(kind, aux, [parts[i] for i in range(len(children))])
+            parts = {i: self.template(children[i]) for i in result_template.in_iteration(kind, aux, len(children))}
+            return result_template.Node(kind, aux, [parts[i] for i in range(len(children))])
         if isinstance(x, types.FunctionType) and isinstance(x.__globals__, Globals):
             cells = tuple([c.cell_contents for c in x.__closure__ or ()])
             several: Any = (cells, x.__defaults__, x.__kwdefaults__, dict(x.__dict__))
@@ -215,7 +216,7 @@ class Outputs:
         return self.tensor(x, x.requires_grad) if outside is None else Found(outside.source)
 
     def tensor(self, x: Any, derived: bool) -> Piece:
-        """The template of a Tensor that each call makes, with a derivative or without."""
+        """The template of a Tensor that each call makes, with or without a derivative."""
         root = -1
         if derived:
             root = len(self.roots)
@@ -230,7 +231,7 @@ def _is_read_only(x: Tracer) -> bool:
 
 
 def _overlap(found: Sequence[Tracer]) -> bool:
-    """Whether arrays in one piece of memory have elements in common, as far as that is soon found out."""
+    """Whether arrays in one piece of memory share elements, as far as a cheap test can tell."""
     if any(x.frozen is OVERLAPPING for x in found):
         return True
     if len(found) == 1:
@@ -247,7 +248,8 @@ def partial(func: Any, args: Any, keywords: Any) -> Any:
 
 
 def _is_of_trace(x: Any) -> bool:
-    """Whether this is a function of traced code, or one that tracegrad has made of such: a derivative, a rule."""
+    """Whether this is a function of traced code, or one that tracegrad derived from it, such as a derivative or a
+    rule."""
     if isinstance(x, types.FunctionType):
         return isinstance(x.__globals__, Globals)
     if isinstance(x, tuple | list | dict):
@@ -257,7 +259,7 @@ def _is_of_trace(x: Any) -> bool:
 
 
 def _constant(x: Any) -> Any:
-    """A leaf of the result that every call returns as it is."""
+    """A leaf of the result that every call returns unchanged."""
     if isinstance(x, Iterator | Coroutine):
         what = f"a {type(x).__name__}, which can be read only once"
         raise TraceError(located(f"the result of a traced function holds {what}; return a list or a tuple"))

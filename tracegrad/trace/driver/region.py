@@ -1,14 +1,13 @@
-"""Closed traces: from a function to a graph that can be a parameter of a node, without values.
+"""Trace a function without values to a closed graph, a *region* that can be a parameter of a node.
 
-`closed(fn, args, what)` runs `fn` inside the trace under way, on tracers that stand for `args` and have no value. What
-it does is recorded in a graph of its own, a *region*. The region reads nothing from around it: a value of an enclosing
-trace that `fn` uses, or an array from outside of all traces, becomes an input of the region and is listed in
-`captured`; whoever applies the graph passes both, `(*leaves of args, *captured)`. Regions nest to any depth, and
-derivatives, traced functions and custom rules work in them as they do in a trace.
+`closed(fn, args, what)` runs `fn` inside the current trace, on tracers that stand for `args` and have no value. The
+operations are recorded in a graph of their own. A value of an enclosing trace or an array from outside that `fn` uses
+becomes an input of the region and is listed in `captured`. The caller applies the graph to `(*leaves of args,
+*captured)`. Regions nest to any depth. Derivatives, traced functions and custom rules work in regions as in traces.
 
-A question for a value (`if`, `int`, an index) that depends on the arguments raises a `TraceError`, which names what to
-use instead; one that does not is answered by the trace around it. So does an update in place of an array from outside,
-and whatever keeps a value of a region for later. After an exception the trace around it is as it was.
+Reading a value (`if`, `int`, an index) that depends on the arguments raises a `TraceError`, which names an
+alternative. The enclosing trace provides any other value. An in-place update of an array from outside is also an error,
+and so is storing a value of a region for later. An exception leaves the enclosing trace unchanged.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from tracegrad.utils.lazy_dataclass import record
 __all__ = ["Closed", "Like", "Region", "at_their_lines", "closed", "emitted", "weakened"]
 
 # So often a rule is recorded that calls its own function, until it captures nothing that is new.
-_MOST_TURNS = 8
+_MOST_ITERATIONS = 8
 _DTYPES: dict[type, str] = {float: "float64", int: "int64", bool: "bool"}
 
 
@@ -70,7 +69,7 @@ class Closed:
 
 
 class Like:
-    """A kind of argument: with this aval, as `x` is or a row of it, and a Tensor where `x` is one."""
+    """A kind of argument: an aval, whether it is `x` or a row of it, and a Tensor if `x` is one."""
 
     __slots__ = ("aval", "of_tensor", "x")
 
@@ -79,7 +78,7 @@ class Like:
 
 
 def _example(like: Any) -> Any:
-    """A value that an argument of this kind has in the call being traced; None where there is none."""
+    """The value of an argument of this kind in the call being traced; None if there is none."""
     if isinstance(like, Like):
         whole, aval = _example(like.x), like.aval
         if whole is None or whole.shape == aval.shape:
@@ -99,13 +98,13 @@ def _has_derivative(like: Any, builder: TraceBuilder) -> bool:
 
 
 def closed(fn: Callable[..., Any], args: Sequence[Any], what: str, once: bool = False, examples: int = 1) -> Closed:
-    """`fn(*args)` as a graph, recorded inside the trace under way; `what` is what messages call `fn`.
+    """Trace `fn(*args)` to a graph inside the current trace; messages call `fn` by `what`.
 
-    The leaves of `args` say of what kind the arguments are: anything with a shape and a dtype, an `Aval` or a `Like`;
-    Python numbers, and values that are `weak`, stand for Python numbers, Tensors for Tensors. The leaves of the result
-    are arrays or Python numbers; others are a `TraceError`. Unless calls run `fn` just `once`, as often as it is
-    recorded, what it does to objects from outside is an `UnsupportedError`. The graph will be computed for
-    a batch of so many `examples`.
+    The leaves of `args` give the kinds of the arguments: anything with a shape and a dtype, an `Aval` or a `Like`.
+    Python numbers and `weak` values stand for Python numbers, and Tensors for Tensors. The leaves of the result must be
+    arrays or Python numbers, else a `TraceError` is raised. A side effect of `fn` on outside objects raises an
+    `UnsupportedError` unless calls run `fn` exactly `once`, as often as it is recorded. The graph will be computed for
+    a batch of `examples` examples.
     """
     outer = current_trace()
     if outer is None:
@@ -141,15 +140,15 @@ def _require_no_writes(now: list[tuple[Any, str]], before: list[tuple[Any, str]]
 
 
 def emitted(graph: Graph, operands: Sequence[Any]) -> list[Any]:
-    """Record the nodes of `graph`, applied to these values, in the trace under way, as from the same lines of the
-    user's. Returns the outputs."""
+    """Record the nodes of `graph`, applied to these values, in the current trace, with their original user lines.
+    Returns the outputs."""
     with at_their_lines():
         return replay(graph, operands)[0]
 
 
 @contextmanager
 def at_their_lines() -> Iterator[None]:
-    """While graphs are replayed into the trace under way, which tells its builder the lines that nodes come from."""
+    """Give replayed nodes the user lines of the nodes of the graph (context manager)."""
     builder = current_trace()
     assert builder is not None
     before = builder.location
@@ -160,7 +159,7 @@ def at_their_lines() -> Iterator[None]:
 
 
 def weakened(x: Any) -> Any:
-    """The value of a trace as a Python number."""
+    """The traced value as a Python number."""
     return Number(x.builder, x.node) if isinstance(x, Tracer) else x
 
 
@@ -177,7 +176,7 @@ def _region(outer: TraceBuilder, what: str, examples: int) -> Iterator[Region]:
 
 
 class Region(TraceBuilder):
-    """Records what a function does to values that are not known, inside the trace `outer`."""
+    """Recorder of a function of unknown values, inside the trace `outer`."""
 
     find_circles = None
 
@@ -193,7 +192,7 @@ class Region(TraceBuilder):
 
     # -- inputs and outputs -------------------------------------------------------------------------
     def parameter(self, like: Any) -> Any:
-        """What stands for an argument like this one."""
+        """The stand-in of an argument of this kind."""
         number = type(like) in _DTYPES
         aval = Aval((), np.dtype(_DTYPES[type(like)])) if number else like if isinstance(like, Aval) else aval_of(like)
         supported(aval.dtype, f"an argument of {self.what}")
@@ -224,7 +223,7 @@ class Region(TraceBuilder):
         return super().lift(x)
 
     def entered(self, tensor: Any) -> Any:
-        """What stands in this region for a Tensor of the trace: for one from outside, its value."""
+        """The stand-in of a Tensor of the trace in this region: the value of a Tensor from outside."""
         if tensor.level is not Level.TRACED_TENSOR or tensor.array.builder is self:
             return tensor
         outside = self.outer.entered(tensor)
@@ -235,10 +234,10 @@ class Region(TraceBuilder):
         key = node, id(value) if isinstance(value, TensorCarrier) else 0
         if key not in self.captured:
             self.captured[key] = value, Node(None, (), (), node.aval)
-        made = self._standing(self.captured[key][1], like, f"an array from outside of {self.what}")
-        if isinstance(made, Tracer) and isinstance(like, Tracer):
-            made.lie_as(like)
-        return made
+        result = self._standing(self.captured[key][1], like, f"an array from outside of {self.what}")
+        if isinstance(result, Tracer) and isinstance(like, Tracer):
+            result.lie_as(like)
+        return result
 
     def _standing(self, node: Node, like: Any, frozen: str) -> Any:
         weak = type(like) in _DTYPES or getattr(like, "weak", False)
@@ -305,11 +304,11 @@ class Region(TraceBuilder):
         return super().has_derivative(wanted)
 
     def sources(self) -> set[Node]:
-        found, outer = super().sources(), self.outer
+        result, outer = super().sources(), self.outer
         if outer.derives():
-            found.update([mine for (theirs, _), (_, mine) in self.captured.items() if outer.has_derivative(theirs)])
-            found.update([mine for mine, like in self.likes.items() if _has_derivative(like, outer)])
-        return found
+            result.update([mine for (theirs, _), (_, mine) in self.captured.items() if outer.has_derivative(theirs)])
+            result.update([mine for mine, like in self.likes.items() if _has_derivative(like, outer)])
+        return result
 
     def constant(self, x: Any) -> Any:
         known = self.known_outside(x.node)
@@ -333,14 +332,14 @@ class Region(TraceBuilder):
                 self._computed[mine] = self.outer.example(theirs)
         for node, like in self.likes.items():
             if node not in self._computed and wanted.depends_on({node}):
-                found = _example(like)
-                if found is None:
+                result = _example(like)
+                if result is None:
                     return self.compute(wanted)
-                self._computed[node] = found
+                self._computed[node] = result
         return super().compute(wanted)
 
     def known_outside(self, node: Node) -> Any:
-        """The value in the trace around this region of a node that the arguments have no part in; else None."""
+        """The value in the enclosing trace of a node that does not depend on the arguments; else None."""
         self.require_open()
         if node.depends_on(set(self.inputs)):
             return None
@@ -351,7 +350,7 @@ class Region(TraceBuilder):
 
 
 def _instead(asked: str) -> str:
-    """What to do instead of a question."""
+    """The alternative to suggest for a value read."""
     if asked.startswith("bool"):
         return (
             "choose element by element with tg.where(condition, x, y), between computations with "
@@ -377,7 +376,7 @@ def _instead(asked: str) -> str:
 
 
 class _RuleRecord:
-    """The rule of a call while its graphs are recorded, and what they capture."""
+    """The rule of a call while its graphs are recorded, and their captured values."""
 
     def __init__(self, call: Any, outputs: Sequence[Any], inputs: Sequence[Any]):
         self.call, self.outputs, self.inputs = call, list(outputs), list(inputs)
@@ -387,9 +386,9 @@ class _RuleRecord:
         self.called = False  # by its own rule, which then reads whatever is captured
 
     def run(self) -> None:
-        for turn in itertools.count():
+        for iteration in itertools.count():
             before, rule = len(self.captured), self.rule
-            if turn == _MOST_TURNS:
+            if iteration == _MOST_ITERATIONS:
                 text = f"the rule of {self.call.name} calls it, and makes other arrays of constants each time"
                 raise UnsupportedError(located(f"{text}; make these outside of the function"))
             rule.pushed = self.direction(self.call.push, self.inputs)
@@ -405,14 +404,14 @@ class _RuleRecord:
     def direction(self, run: Callable[..., Any], moved: Sequence[Any]) -> Any:
         kinds = [x.aval if x.dtype.kind in "fc" else None for x in moved]
         try:
-            found = closed(run, (kinds, self.outputs, self.inputs), f"the derivative of {self.call.name}", once=True)
+            result = closed(run, (kinds, self.outputs, self.inputs), f"the derivative of {self.call.name}", once=True)
         except Exception as error:  # which is raised where the derivative is taken
             return error
         known = {x.node: k for k, x in enumerate(self.captured)}
-        reads = [x.array if isinstance(x, TensorCarrier) else x for x in found.captured]
+        reads = [x.array if isinstance(x, TensorCarrier) else x for x in result.captured]
         for x in reads:
             if known.setdefault(x.node, len(self.captured)) == len(self.captured):
                 self.captured.append(x)
-        numbers = tree.unflatten(found.structure, range(len(found.avals)))
+        numbers = tree.unflatten(result.structure, range(len(result.avals)))
         there = [k for k, number in enumerate(numbers) if number is not None]
-        return RuleGraph(found.graph, [known[x.node] for x in reads], there)
+        return RuleGraph(result.graph, [known[x.node] for x in reads], there)

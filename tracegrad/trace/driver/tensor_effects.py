@@ -1,4 +1,4 @@
-"""What calls on Tensors need beside a graph: the derivative, and where Tensors are found."""
+"""Record Tensor side effects of a traced call: grad mode, default dtype, and the derivative."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["DefaultDtype", "GradMode", "TapeTrace"]
 
 # -- sources -----------------------------------------------------------------------------------------------------------
 class GradMode(Source):
-    """Whether operations are recorded."""
+    """A source: whether grad mode is enabled."""
 
     __slots__ = ()
 
@@ -30,7 +30,7 @@ class GradMode(Source):
 
 
 class DefaultDtype(Source):
-    """The name of the dtype of Tensors that are made of Python floats."""
+    """A source: the name of the default dtype of Tensors made from Python floats."""
 
     __slots__ = ()
 
@@ -47,7 +47,7 @@ class DefaultDtype(Source):
 # -- what a trace leaves -----------------------------------------------------------------------------------------------
 @record(slots=True, eq=False)
 class TapeTrace:
-    """What calls on Tensors need beside a graph.
+    """The Tensor part of a trace, in addition to its graph.
 
     `joint` has the inputs of the graph and then a cotangent for each of `roots`; its outputs are the outputs of the
     graph and then the cotangents of the Tensors at `wanted`. `spent` says why there is no derivative, if there is none.

@@ -1,9 +1,9 @@
-"""Tensors in a trace: those that come from outside, what happens to them, and the derivative of what is returned.
+"""Trace Tensors: inputs from outside, their updates, and the joint forward and backward graph.
 
-Each Tensor that a traced function is given, or reads, has one *stand-in*: a `TracedTensor` whose array is a tracer of
-an input of the graph. The tape inside the trace begins at the stand-ins. When the function has run, what became of them
-is an *effect* that every call repeats on the real Tensors: new values, a new gradient. And what is returned is swept
-backwards once, for cotangents that are further inputs: the *joint* graph of the forward and the backward pass.
+Each Tensor that a traced function receives or reads has one *stand-in*: a `TracedTensor` whose array is a tracer of a
+graph input. The tape inside the trace begins at the stand-ins. New values and gradients of stand-ins become *effects*,
+which every call repeats on the real Tensors. The returned Tensors are swept backwards once, for cotangents that are
+further inputs. The result is the *joint* graph of the forward and the backward pass.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tracegrad.torch.tape.backward import engine
 from tracegrad.torch.tape.backward.functional import leads_out, nodes_behind
 from tracegrad.torch.tape.recording.node import Node as TapeNode
 from tracegrad.torch.tape.recording.node import next_number
-from tracegrad.torch.tape.tensors import inplace_updates as views
+from tracegrad.torch.tape.tensors import inplace_updates
 from tracegrad.trace.driver.tensor_effects import DefaultDtype, GradMode
 from tracegrad.trace.effects.effects import NAMES, STATEMENTS, Effect, Template
 from tracegrad.trace.effects.result_template import Piece
@@ -33,7 +33,7 @@ __all__ = ["StandIn", "Tensors"]
 
 @record(slots=True, eq=False)
 class StandIn:
-    """A Tensor from outside: where it is found, what stands for it, and the node of its value."""
+    """A Tensor from outside: its source, its stand-in, and the node of its value."""
 
     source: Source
     tensor: Any
@@ -44,7 +44,7 @@ class StandIn:
     hooks: list[tuple[Any, Any]] | None = None  # once these were read: where the hooks from outside are, and their keys
 
     def replaces(self) -> None:
-        """The gradient is replaced, and nobody has read what it was."""
+        """Note that the gradient is replaced and that its previous value is not read."""
         self.read, self.grad = True, _UNREAD
 
 
@@ -52,8 +52,8 @@ _UNREAD = object()
 
 
 class _Given(TapeNode):
-    """What made a stand-in of a Tensor that is not a leaf: the tape outside. A pass that has to go on there ends the
-    trace: plain Python can."""
+    """The outside tape of a Tensor that is not a leaf, as the maker of its stand-in. A backward pass into it aborts the
+    trace, and plain Python continues."""
 
     __slots__ = ("owner", "real")
 
@@ -88,19 +88,19 @@ class Tensors:
 
     def argument(self, number: int, real: Tensor, node: Node) -> TracedTensor:
         """The stand-in of the Tensor that is a leaf of the arguments; `node` is the input with its value."""
-        found = self._known.get(id(real))
-        if found is not None:
-            self.builder.world.assume(Argument(None, number), "same", found[1].source)
-            return found[1].tensor  # type: ignore[no-any-return]
+        result = self._known.get(id(real))
+        if result is not None:
+            self.builder.world.assume(Argument(None, number), "same", result[1].source)
+            return result[1].tensor  # type: ignore[no-any-return]
         return self._stand_in(real, Argument(None, number), node)
 
     def captured(self, real: Tensor, source: Source) -> TracedTensor:
         """The stand-in of a Tensor that was read from `source`."""
-        found = self._known.get(id(real))
-        if found is not None:
-            if found[1].source.key != source.key:
-                self.builder.world.assume(source, "same", found[1].source)
-            return found[1].tensor  # type: ignore[no-any-return]
+        result = self._known.get(id(real))
+        if result is not None:
+            if result[1].source.key != source.key:
+                self.builder.world.assume(source, "same", result[1].source)
+            return result[1].tensor  # type: ignore[no-any-return]
         world = self.builder.world
         world.assume(Attribute(source, "requires_grad"), "equals", real.requires_grad)
         world.assume(Attribute(source, "is_leaf"), "equals", real.is_leaf)
@@ -108,19 +108,19 @@ class Tensors:
         return self._stand_in(real, source, capture.node)
 
     def asks_default_dtype(self) -> None:
-        """What the trace does depends on the default dtype."""
+        """Note that the trace depends on the default dtype."""
         self.builder.world.assume(DefaultDtype(None, ""), "equals", DEFAULT.dtype.name)
 
     def known(self) -> list[tuple[Tensor, Source]]:
-        """The Tensors from outside that have stand-ins, and where they are found."""
-        return [(real, found.source) for real, found in self._known.values()]
+        """The Tensors from outside that have stand-ins, and their sources."""
+        return [(real, result.source) for real, result in self._known.values()]
 
     def of(self, real: Tensor) -> TracedTensor:
-        """The stand-in of a Tensor that no source is known of."""
+        """The stand-in of a Tensor without a known source."""
         self.builder.require_open()
-        found = self._known.get(id(real))
-        if found is not None:
-            return found[1].tensor  # type: ignore[no-any-return]
+        result = self._known.get(id(real))
+        if result is not None:
+            return result[1].tensor  # type: ignore[no-any-return]
         if real.requires_grad and not leads_out(real):  # as what a pullback from outside has
             real = real._like(real.array)
         return self.captured(real, Fixed(real, "a Tensor"))
@@ -132,15 +132,15 @@ class Tensors:
             tensor._is_param = True  # type: ignore[attr-defined]
         if not real.is_leaf:
             tensor._edge = _Given(self, real)
-        found = StandIn(source, tensor, node)
-        tensor._outside = found
+        result = StandIn(source, tensor, node)
+        tensor._outside = result
         if tensor._requires:
-            found.edge = engine.edge_of(tensor)
-        self._known[id(real)] = (real, found)
+            result.edge = engine.edge_of(tensor)
+        self._known[id(real)] = (real, result)
         return tensor
 
     def is_wanted_behind(self, real: Tensor, wanted: Iterable[TapeNode]) -> bool:
-        """Whether the tape of a Tensor from outside leads to another one whose stand-in one of these nodes made."""
+        """Whether the outside tape of a Tensor leads to another one whose stand-in was made by one of these nodes."""
         if self._ending:
             return False
         ends = {n: r for r, s in self._known.values() if s.edge is not None and r is not real for n in [s.edge[0]]}
@@ -160,7 +160,7 @@ class Tensors:
         return stand_in.grad
 
     def hooks_of(self, stand_in: StandIn) -> None:
-        """Let the hooks that a leaf has outside run, before its own, in the passes of the traced code."""
+        """Run the outside hooks of a leaf, before its own hooks, in backward passes of the traced code."""
         if stand_in.hooks is not None or self._ending:
             return
         stand_in.hooks = []
@@ -168,9 +168,9 @@ class Tensors:
         if real._hooks is None:
             self.builder.world.assume(Attribute(stand_in.source, "_hooks"), "equals", None)
             return
-        found = self.builder.world.translate(real._hooked, Attribute(stand_in.source, "_hooked"))
+        result = self.builder.world.translate(real._hooked, Attribute(stand_in.source, "_hooked"))
         own = stand_in.tensor._leaf_hooks()
-        for held, hooks in zip((own.tensor.setdefault(0, {}), own.accumulated, own.before, own.after), found):
+        for held, hooks in zip((own.tensor.setdefault(0, {}), own.accumulated, own.before, own.after), result):
             later = dict(held)
             held.clear()
             held.update(enumerate(hooks, -len(hooks)))
@@ -178,19 +178,19 @@ class Tensors:
             stand_in.hooks += [(held, k) for k in range(-len(hooks), 0)]
 
     def places(self, inputs: Sequence[Node]) -> tuple[tuple[Source, int], ...]:
-        """Where the Tensors are found, and the numbers of their values among the `inputs` (-1: not among them)."""
+        """The sources of the Tensors, and the numbers of their values among the `inputs` (-1: not an input)."""
         numbers = {x: k for k, x in enumerate(inputs)}
         return tuple([(s.source, numbers.get(s.node, -1)) for _, s in self._known.values()])
 
     def real_of(self, tensor: Any) -> StandIn | None:
-        """What `tensor` stands for, if it is a stand-in and nothing but that."""
-        found = getattr(tensor, "_outside", None)
-        return found if isinstance(found, StandIn) else None
+        """The Tensor that `tensor` stands for, if it is an unchanged stand-in."""
+        result = getattr(tensor, "_outside", None)
+        return result if isinstance(result, StandIn) else None
 
     # -- the end of a trace ----------------------------------------------------------------------------------------
     def effects(self, template: Template, output: Callable[[Any, bool], Piece]) -> Iterator[Effect]:
-        """What has become of the stand-ins; `template` makes the template of a value, `output` that of a new Tensor,
-        with its derivative or without."""
+        """The effects on the stand-ins' Tensors; `template` makes the template of a value, `output` the template of a
+        new Tensor, with or without a derivative."""
         for _, s in list(self._known.values()):
             if s.tensor.array.node is not s.node:
                 derived = s.tensor.grad_fn is not None and not isinstance(s.tensor.grad_fn, _Given)
@@ -200,8 +200,8 @@ class Tensors:
                 yield Effect("field", s.source, "grad", template(s.tensor._grad))
 
     def swept(self, roots: Sequence[Any]) -> tuple[list[Node], list[Node], list[Source], str]:
-        """The inputs that stand for the cotangents of `roots`; the cotangents of the stand-ins that require grad, and
-        where these are found; or, of all of them, why there are none."""
+        """The cotangent inputs of `roots`, the cotangents of the stand-ins that require grad, and their positions; or
+        the reason why there are none."""
         self._ending = True
         wanted = [s for _, s in self._known.values() if s.edge is not None]
         for held, k in [place for s in wanted for place in s.hooks or ()]:
@@ -212,7 +212,7 @@ class Tensors:
         if not pairs or not wanted:
             return [], [], [], ""
         try:
-            _, found = engine.run(pairs, False, True, [s.edge for s in wanted])
+            _, result = engine.run(pairs, False, True, [s.edge for s in wanted])
         except RuntimeError as error:
             return [], [], [s.source for s in wanted], str(error)
         for guard in self.builder.guards[asked:]:
@@ -224,23 +224,23 @@ class Tensors:
                         guard.location,
                     )
                 )
-        reached = [(s, ct) for s, ct in zip(wanted, found) if ct is not None]
+        reached = [(s, ct) for s, ct in zip(wanted, result) if ct is not None]
         nodes = [self.builder.lift(ct if hasattr(ct, "node") else np.asarray(ct)).node for _, ct in reached]
         return [ct.node for ct in cts], nodes, [s.source for s, _ in reached], ""
 
 
 def _updates(tensor: Any) -> int:
-    """How often a stand-in was updated in place."""
+    """The number of in-place updates of a stand-in."""
     return max(1, tensor._counter[0] if tensor._counter is not None else 1)
 
 
 def _update(target: Any, times: int, new: Any) -> None:
-    """Write a new value into a Tensor, which the function updates so many `times`: its version counts them."""
+    """Write a new value into a Tensor that the function updates `times` times; its version counts them."""
     if new._requires:
-        views.update(target, new)
+        inplace_updates.update(target, new)
     else:
         target._store(new.array)
-        views.bump(target)
+        inplace_updates.bump(target)
     if target._counter is not None:
         target._counter[0] += times - 1
 

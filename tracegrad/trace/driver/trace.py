@@ -1,4 +1,4 @@
-"""Tracing one call: from a function and the leaves of its arguments to a graph, its guards and its captures."""
+"""Trace one call: from a function and the leaves of its arguments to a graph, its guards and its captures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tracegrad.ops.core.forms import Gather, Scatter
 from tracegrad.ops.elementwise.table import logical_and, logical_not
 from tracegrad.settings import unusual
 from tracegrad.torch.modes import as_usual
-from tracegrad.trace.builder.abort import COMPUTED, FOLDED, TURN_BY_TURN, Attempts, Restarts, RunsPlainly
+from tracegrad.trace.builder.abort import COMPUTED, FOLDED, ITERATION_BY_ITERATION, Attempts, Restarts, RunsPlainly
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.builder.layout import Layout
 from tracegrad.trace.builder.value_guards import Answers, Capture, ValueGuard, value_key
@@ -68,15 +68,15 @@ _DTYPES: dict[type, str] = {float: "float64", int: "int64", bool: "bool"}
 
 @record(slots=True, eq=False)
 class Trace:
-    """What one call recorded.
+    """The recording of one call.
 
-    The inputs of `graph` are the leaves of the arguments and then the `captures`; its outputs are the arrays of the
-    result and of the effects, and then one value for each guard that is `asked`. `checked` has instead of the implicit
-    guards one boolean, the last output: whether all of them are as assumed. `answer` is the template of the result.
+    The inputs of `graph` are the leaves of the arguments and then the `captures`. Its outputs are the arrays of the
+    result and of the effects, and then one value for each guard that is `asked`. `checked` replaces the implicit guards
+    by one boolean, the last output: whether all of them hold. `answer` is the template of the result.
 
-    Of each of the `groups` of containers, some are written to, and each has to be another object.
+    Each of the `groups` lists containers that must be distinct objects, because some of them are written to.
 
-    The `script` are the answers to all questions, in order, also those that no guard is about.
+    The `script` has the values of all guards, in order, including values without a guard.
 
     A call that `raised` has no result, only guards; `error` is the exception, if Python would have raised the same.
     """
@@ -101,11 +101,11 @@ class Trace:
     write: Callable[[Any, Any], None] | None = None  # of the effects, made when it is first needed
 
     def fits(self, inputs: Sequence[Any]) -> bool:
-        """Whether the arrays lie in memory as the trace assumes; programs for row-major ones see that themselves."""
+        """Whether the arrays have the assumed memory layouts; programs check row-major layouts themselves."""
         return not self.layouts or all(x.fits(np.asarray(inputs[x.number])) for x in self.layouts)
 
     def input_names(self, arguments: Sequence[str]) -> list[str]:
-        """What the user calls the inputs of the graph, given what the leaves of the arguments are called."""
+        """The names of the graph inputs, given the names of the argument leaves."""
         return [*arguments, *("" if c.source is None else _as_inside(c.source.path) for c in self.captures)]
 
     @property
@@ -114,7 +114,7 @@ class Trace:
         return any(g.implicit for g in self.guards)
 
     def asked(self, checked: bool) -> tuple[ValueGuard, ...]:
-        """The guards that the graph, or `checked`, has an output for."""
+        """The guards with an output of the graph, or of `checked`."""
         return tuple([g for g in self.guards if g.unless_raises is None and not (checked and g.implicit)])
 
     def checked(self) -> Graph:
@@ -137,27 +137,27 @@ class Trace:
         return Graph(self.graph.inputs, tuple(nodes), (*visible, *(g.node for g in self.asked(True)), every))
 
     def can_fail(self, program: Any) -> bool:
-        """Whether what would raise where a guard is not asked for has been left in the program by the passes."""
+        """Whether the optimized program still has a node that raises where an unchecked guard fails."""
         unasked = {g.unless_raises for g in self.guards} - {None}
         if not unasked:
             return True
         return bool(len(unasked) <= program.foreseen)
 
     def diverges(self, values: Iterable[Any]) -> Answers | None:
-        """The answers to the first questions, up to the first that is another one than seen, given the `values` of the
-        guards; None if all are as seen."""
+        """The guard values up to the first one that differs from the recorded value, given the `values` of the guards;
+        None if all are equal."""
         for guard, value in zip(self.guards, values):
             if value_key(value) != guard.key:
                 return Answers((*self.script[: guard.number], value), self.varying)
         return None
 
     def answers(self, outputs: Sequence[Any], checked: bool) -> Iterator[Any]:
-        """The values of all guards, from the outputs of a call of `graph`, or `checked`, that has not failed."""
+        """The values of all guards, from the outputs of a successful call of `graph`, or `checked`."""
         values, asked = iter(outputs[self.arrays :]), set(self.asked(checked))
         return (next(values) if g in asked else g.seen for g in self.guards)
 
     def finish(self, outputs: Sequence[Any], tensor: Any = None, effects: bool = True) -> Any:
-        """The value of the function, from the outputs of the program; repeats the effects."""
+        """The value of the function, from the outputs of the program; replays the effects."""
         call = Filling(outputs, tensor)
         result = self.answer.make(call)
         if effects and self.effects:
@@ -168,7 +168,7 @@ class Trace:
         return result
 
     def mixes(self) -> bool:
-        """Whether containers are one object that were several when the function was traced. Within `on_call`."""
+        """Whether containers that were distinct in the trace are one object now. Must run within `on_call`."""
         return any(len({id(source.read()) for source in group}) < len(group) for group in self.groups)
 
     @property
@@ -178,7 +178,7 @@ class Trace:
 
 
 def _as_inside(path: str) -> str:
-    """`path` as the code of a method has it, which calls `self` what a caller reaches as `model.call.__self__`."""
+    """`path` as written inside a method: callers reach `self` as `model.call.__self__`."""
     _, method, rest = path.rpartition(".__self__")
     return f"self{rest}" if method else path
 
@@ -191,35 +191,35 @@ def trace_call(
     varying: set[Hashable] | None = None,
     shared: bool = False,
 ) -> Trace:
-    """Run `body` on tracers of the leaves of `call`; `fun` is what messages name.
+    """Run `body` on tracers of the leaves of `call`; messages name `fun`.
 
-    `answers` are what the first questions for values are answered with, where a compiled program has computed them;
-    floats from the sources with keys in `varying` become inputs. A trace that is `shared` holds for other functions of
-    equal code too: it reads what they read of the function of the call.
+    `answers` are the values of the first guards, if a compiled program has computed them. Floats from the sources with
+    keys in `varying` become inputs. A trace that is `shared` is valid for other functions with equal code: it reads
+    their state through the function of the call.
 
-    Nothing of the trace is left behind when the function raises. Errors of tracegrad name the user's line. What it has
-    printed is held back in `world.printed`, until it is known whether the call ends with this trace.
+    A function that raises leaves no trace state. Errors of tracegrad name the user's line. Printed output is held back
+    in `world.printed` until it is known whether the call ends with this trace.
     """
     asked = set() if varying is None else varying
     attempts, endless = Attempts(), None
     while True:
         now = frozenset(asked)
-        given = answers.given if answers is not None and answers.varying == now else ()
-        found = _trace_call(fun, body, call, given, asked, shared, endless)
-        late = found.world.late if isinstance(found, Trace) else found
+        args = answers.given if answers is not None and answers.varying == now else ()
+        result = _trace_call(fun, body, call, args, asked, shared, endless)
+        late = result.world.late if isinstance(result, Trace) else result
         if isinstance(late, Restarts):
             endless = attempts.again(late, now, asked)
             continue
-        assert isinstance(found, Trace)
-        found = found if late is None else _given_up(found, str(late))
+        assert isinstance(result, Trace)
+        result = result if late is None else _given_up(result, str(late))
         # What a trace knows of loops from others is as if it had been known when it began.
-        found.varying = now | {x for x in asked - now if isinstance(x, tuple) and x[0] == FOLDED}
+        result.varying = now | {x for x in asked - now if isinstance(x, tuple) and x[0] == FOLDED}
         forget_short(asked)
-        return found
+        return result
 
 
 def _pass(world: World, call: Call, args: list[Any], kwargs: dict[str, Any]) -> None:
-    """Put what stands for generators of random numbers in their places, and note what the arguments are."""
+    """Replace random generators by their stand-ins, and record the kinds of the arguments."""
     places: list[tuple[Any, Any]] = [(args, i) for i in range(len(args))]
     places += [(kwargs, name) for name in kwargs]
     ways = set(call.generators)
@@ -237,8 +237,7 @@ def _pass(world: World, call: Call, args: list[Any], kwargs: dict[str, Any]) -> 
 
 
 def _shown(world: World, x: Any, source: Source, way: tuple[Any, ...], ways: Collection[Any]) -> Any:
-    """The same container, with what stands for generators in it in their places; those at the end of these `ways` may
-    be any of their class."""
+    """The container with stand-ins for its generators; those at the end of `ways` may be any of their class."""
     if is_generator(x):
         return generator_of(world, x, source if way in ways else Fixed(x, "a random generator"))
 
@@ -265,11 +264,11 @@ def _trace_call(
     shared: bool,
     endless: RunsPlainly | None,
 ) -> Trace | Restarts:
-    """As `trace_call`; or what asks for another trace instead. Where those are `endless`, the call runs plainly."""
+    """As `trace_call`, or the restart exception. If restarts are `endless`, the call runs as plain Python."""
     rewind(call)
     builder = TraceBuilder(Tracer, Number, answers)
     builder.foresees = not answers  # which are those of a trace that knew what is `varying`
-    if TURN_BY_TURN in varying:
+    if ITERATION_BY_ITERATION in varying:
         builder.find_circles = None
     if COMPUTED not in varying:
         builder.hosts = Constants()
@@ -303,7 +302,7 @@ def _trace_call(
         if loops and is_of_loops(error):
             # It may be about what the loops leave, which are no constants, or about the turn after their last.
             world.natives.rewind()
-            return Restarts("what loops leave is asked for", TURN_BY_TURN)
+            return Restarts("what loops leave is asked for", ITERATION_BY_ITERATION)
         _require_answer(error, world, fun, call)
         return (_ended if world.once and is_pythons(error) else _raised)(builder, world, call, error)
     finally:
@@ -313,7 +312,7 @@ def _trace_call(
 
 
 def _require_answer(error: BaseException, world: World, fun: Any, call: Call) -> None:
-    """Raise an exception again that is no answer of the function: tracegrad's own, and those of signal handlers."""
+    """Reraise an exception that is not a result of the function: tracegrad's, or a signal handler's."""
     if world.once:
         call.writes = world.changed
     if isinstance(error, RunsPlainly):
@@ -333,7 +332,7 @@ def _require_answer(error: BaseException, world: World, fun: Any, call: Call) ->
 
 
 def _has_acted(world: World, call: Call) -> bool:
-    """Whether the traced code has done something that lasts: who calls it may catch what it raises then."""
+    """Whether the traced code has had lasting effects; a caller may catch its exception."""
     told = world.printed.texts or (world.once and world.builder.told >= 0)  # else the call as it is tells it again
     return bool(told or world.changed or call.drawn or world.natives.disturbed() or world.natives.wrote)
 
@@ -346,8 +345,8 @@ def _argument(builder: TraceBuilder, call: Call, i: int, x: Any) -> Any:
         builder.argument(Number, np.asarray(0))
         return read_up(x, f"argument {i}") if is_read_up(x) else x
     if type(x) in _DTYPES:
-        found = builder.argument(Number, np.asarray(x, _DTYPES[type(x)]))
-        return builder.python_number(found.node) if type(x) is bool else found
+        result = builder.argument(Number, np.asarray(x, _DTYPES[type(x)]))
+        return builder.python_number(result.node) if type(x) is bool else result
     value = builder.argument(Tracer, np.asarray(x))
     unusual = call.key[1][i][2:]
     value.is_array = unusual != (np.generic,)
@@ -360,15 +359,15 @@ def _argument(builder: TraceBuilder, call: Call, i: int, x: Any) -> Any:
 def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Trace:
     if world.once:
         builder.guards.clear()  # which no other call is to hold for
-    made = Outputs(builder, world)
-    answer, done = made.of_call(result)
-    bases = made.views()
+    output = Outputs(builder, world)
+    answer, done = output.of_call(result)
+    bases = output.views()
     if bases:
-        made = Outputs(builder, world, bases)
-        answer, done = made.of_call(result)
-    require_kept(builder, made.handed)
-    require_views(builder, made.handed)
-    outputs, roots = made.nodes, made.roots
+        output = Outputs(builder, world, bases)
+        answer, done = output.of_call(result)
+    require_kept(builder, output.handed)
+    require_views(builder, output.handed)
+    outputs, roots = output.nodes, output.roots
     untaken = list(builder.raising)
     cts, cotangents, wanted, spent = builder.tensors.swept(roots) if builder.has_tensors else ([], [], [], "")
     guards = _settled(builder, outputs, untaken)
@@ -396,7 +395,7 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
         graph = Graph(tuple(inputs), joint.nodes, joint.outputs)
     kinds = _kinds(call, captures)
     tape = None
-    if builder.has_tensors or made.tensors:
+    if builder.has_tensors or output.tensors:
         tape = TapeTrace(
             builder.tensors.places(inputs), tuple(wanted), tuple([x.array.aval for x in roots]),
             Graph((*inputs, *cts), joint.nodes, joint.outputs) if cotangents else None, spent,
@@ -411,7 +410,7 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
 
 
 def _ended(builder: TraceBuilder, world: World, call: Call, error: BaseException) -> Trace:
-    """The trace of one call that has ended in an exception, with what it has done until then."""
+    """The trace of one call that ended in an exception, with its effects so far."""
     error.args = tuple(tree.map(lambda x: x.shown() if isinstance(x, Tracer) else x, list(error.args)))
     with recording(builder), on_call(call), as_usual():
         trace = _finish(builder, world, call, None)
@@ -420,8 +419,8 @@ def _ended(builder: TraceBuilder, world: World, call: Call, error: BaseException
 
 
 def _settled(builder: TraceBuilder, outputs: Sequence[Any], raising: Sequence[Any]) -> tuple[ValueGuard, ...]:
-    """The guards, with one for each of the nodes `raising` that the outputs do not need. Those that programs have no
-    output for, because the outputs need what would raise, keep saying so."""
+    """The guards, with one for each node of `raising` that the outputs do not depend on. A guard without an output,
+    because the outputs depend on the raising node, stays without one."""
     if not raising and all([g.unless_raises is None for g in builder.guards]):  # noqa: C419
         return tuple(builder.guards)
     live = _needed(builder, [*outputs, *(g.node for g in builder.guards if g.unless_raises is None)])
@@ -441,7 +440,7 @@ def _settled(builder: TraceBuilder, outputs: Sequence[Any], raising: Sequence[An
 
 
 def _indexed(node: Any) -> Any:
-    """The shape, the axes and the indices that a node raises for: those of what is read, and of its cotangent."""
+    """The shape, the axes and the indices of a node that raises for an index: a read, or its cotangent."""
     if not isinstance(node.op and node.op.form, Gather | Scatter):
         return None
     params = dict(node.params)
@@ -454,7 +453,7 @@ def _needed(builder: TraceBuilder, outputs: Sequence[Any]) -> set[Any]:
 
 
 def _raised(builder: TraceBuilder, world: World, call: Call, error: BaseException) -> Trace:
-    """The trace of a call that ended in an exception: what was asked until then."""
+    """The trace of a call that ended in an exception: its guards so far."""
     captures = list(builder.captures.values())
     inputs = [*builder.inputs, *(c.node for c in captures)]
     graph = sliced(inputs, builder.nodes, [g.node for g in builder.guards])
@@ -470,7 +469,7 @@ def _raised(builder: TraceBuilder, world: World, call: Call, error: BaseExceptio
 
 
 def _given_up(trace: Trace, why: str) -> Trace:
-    """A trace at whose end it was found that its calls are to run plainly."""
+    """A trace that found at its end that its calls must run as plain Python."""
     graph = sliced(trace.graph.inputs, trace.graph.nodes, [g.node for g in trace.guards])
     return Trace(
         graph, trace.kinds, Same(None), (), trace.guards, trace.captures, trace.world,
@@ -483,7 +482,7 @@ def _kinds(call: Call, captures: Sequence[Capture]) -> tuple[str, ...]:
 
 
 def _name_location(error: BaseException, who: Any) -> None:
-    """Add the user's innermost line: to the message of tracegrad's own errors, when it names none; else as a note."""
+    """Add the user's innermost line: to the message of tracegrad's own errors, if it names none; else as a note."""
     place = _place(error)
     if isinstance(error, TracegradError) and place and error.args and ".py:" not in str(error.args[0]):
         error.args = (located(str(error.args[0]), place), *error.args[1:])
@@ -491,7 +490,7 @@ def _name_location(error: BaseException, who: Any) -> None:
 
 
 def _place(error: BaseException) -> str:
-    """The user's innermost line that an exception passed."""
+    """The user's innermost line that an exception passed through."""
     place, step = "", error.__traceback__
     while step is not None:
         if user_file(step.tb_frame.f_code.co_filename):

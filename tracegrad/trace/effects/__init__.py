@@ -1,1 +1,1 @@
-"""Effects of traced code: what it writes to objects from outside, and the templates of its results."""
+"""Effects of traced code: writes to objects from outside, and templates of results."""

@@ -1,5 +1,4 @@
-"""The containers among the arguments, of which traced code has copies: one that code reads by another name too, or that
-is several arguments, is one copy."""
+"""Track copies of argument containers (aliasing): one container has one copy, however traced code reaches it."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ class _Passed(NamedTuple):
 
 
 class Containers:
-    """Those of one trace."""
+    """The argument containers of one trace."""
 
     def __init__(self, world: Any):
         self._world = world
@@ -30,7 +29,7 @@ class Containers:
         self._several = ""  # a container with several copies, as it is part of several arguments
 
     def enter(self, copy: Watched) -> None:
-        """Traced code has this copy of a container of the arguments of the call under way."""
+        """Record a copy of an argument container of the current call."""
         real = copy.source.read()
         known = self.known.setdefault(id(real), _Passed(real, copy.copy, copy.source))
         if known.copy is not copy.copy:
@@ -38,28 +37,28 @@ class Containers:
             self._several = f"{known.source} is {copy.source}"
 
     def handed(self, real: Any, source: Source) -> Any:
-        """What traced code gets for a container of the arguments that another source leads to."""
+        """The copy that traced code gets if another source leads to an argument container."""
         known = self.known[id(real)]
         self._world.assume(source, "same", known.source)
         self.again.add(id(known.copy))
         return known.copy
 
     def require_one(self) -> None:
-        """End the trace where containers are compared by identity, and one has several copies."""
+        """Abort the trace if containers are compared by identity and one has several copies."""
         if self._several and self._world.by_identity:
             raise RunsPlainly(f"{self._several}, and containers are compared by identity")
 
-    def place_of(self, made: Any) -> tuple[Any, Source] | None:
-        """What `made` stands for, and where that is; None for what stands for nothing from outside. UnsupportedError
-        for a copy that a transform has made."""
-        if id(made) in self.derived:
-            what = f"id() of a {type(made).__name__} that is differentiated"
+    def place_of(self, result: Any) -> tuple[Any, Source] | None:
+        """The object that `result` stands for, and its source; None if it stands for nothing from outside. Raises
+        UnsupportedError for a copy made by a transform."""
+        if id(result) in self.derived:
+            what = f"id() of a {type(result).__name__} that is differentiated"
             raise UnsupportedError.everywhere(f"{what} is that of a copy; use something that it holds")
-        found = [(x.real, x.source) for x in self.known.values() if x.copy is made]
+        results = [(x.real, x.source) for x in self.known.values() if x.copy is result]
         seen, places = self._world._seen.items(), self._world._places
-        found += [(x, places[key]) for key, (x, each) in seen if each is made and x is not made]
-        return found[0] if found else None
+        results += [(x, places[key]) for key, (x, each) in seen if each is result and x is not result]
+        return results[0] if results else None
 
     def sources(self) -> list[tuple[type, Source]]:
-        """The class of each, and where it is."""
+        """The class and the source of each container."""
         return [(type(x.real), x.source) for x in self.known.values()]

@@ -1,10 +1,11 @@
-"""Effects: what a call does to objects from outside, done at each call with the values of that call.
+"""Record side effects of a traced call and replay them at each call.
 
-While a function is traced, nothing outside changes: what it writes stays in shadows, in lent containers and in the
-boxes of tracers (`tracegrad.trace.world.write_log`). Each call repeats it: first all values and all objects that are
-written to are found, then they are written, arrays before anything else. So it is as Python would have left it, also
-where two attributes change places. No signal handler runs between two of them: Python calls handlers after calls, and
-most effects are statements without one.
+During tracing nothing outside changes: writes stay in proxies, in copied containers and in tracers
+(`tracegrad.trace.world.write_log`). Each call repeats the writes. It first computes all values and reads all target
+objects, then writes, arrays first. The result is the same as Python's, even if two attributes are swapped.
+
+No signal handler runs between two writes: CPython runs handlers after calls, and most effects are statements without a
+call.
 """
 
 from __future__ import annotations
@@ -63,14 +64,14 @@ STATEMENTS = {
 
 
 def set_attribute(x: Any, name: str, value: Any) -> None:
-    """Let an object, a class or a traced function have this attribute. What its class does in Python then has its own
+    """Set an attribute of an object, a class or a traced function. A Python `__setattr__` of its class has its own
     effects."""
     cls: Any = type(x)
     _in_c(cls, "__setattr__")(x, name, value)
 
 
 def delete_attribute(x: Any, name: str) -> None:
-    """Let it no longer have the attribute, if it has: it may have been set in the same call."""
+    """Delete an attribute if it exists: it may have been set in the same call."""
     cls: Any = type(x)
     with contextlib.suppress(AttributeError):
         _in_c(cls, "__delattr__")(x, name)
@@ -78,13 +79,13 @@ def delete_attribute(x: Any, name: str) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def _in_c(cls: Any, name: str) -> Any:
-    """What a class has in C under the name of a method: `object.__setattr__` refuses objects of others."""
+    """The C implementation of a method for a class: `object.__setattr__` refuses objects of other C classes."""
     several = [vars(c)[name] for c in cls.__mro__ if name in vars(c)]
     return next(x for x in several if isinstance(x, types.WrapperDescriptorType))
 
 
 def _change_beneath(x: Any, step: tuple[str, Any], value: Any) -> None:
-    """Do an effect to a container of a class of the user's, whose own methods are not to run once more."""
+    """Apply an effect to a container of a user class without running its own methods again."""
     kind, key = step
     cls: Any = next(each for each in _CONTAINERS if isinstance(x, each))
     if kind == "item":
@@ -108,7 +109,8 @@ NAMES = {
 
 
 class Effect:
-    """Something of this `kind` that each call does to the object at `holder`: at `key`, with the value of `piece`."""
+    """A side effect of this `kind` that each call repeats on the object at `holder`: at `key`, with the value of
+    `piece`."""
 
     __slots__ = ("holder", "key", "kind", "piece")
 
@@ -130,7 +132,7 @@ class Effect:
 
     @property
     def memory(self) -> Source | None:
-        """Where the array is found that it writes into, if it does."""
+        """The source of the array that it writes into, if any."""
         if self.kind == "tensor":
             return Attribute(self.holder, "array")
         return self.holder if self.kind == "data" else None
@@ -148,27 +150,28 @@ class Effect:
 
 
 def place_of(x: Any, name: str) -> Source:
-    """Where an attribute is found of a class, or of a traced function."""
+    """The source of an attribute of a class or of a traced function."""
     return Static(x, name) if isinstance(x, type) else Attribute(fixed(x), name)
 
 
 def fixed(x: Any) -> Fixed:
-    """The source of a class or function that is always this one."""
+    """The constant source of a class or function."""
     return Fixed(x, getattr(x, "__name__", "the function"))
 
 
 def statements(effects: Sequence[Effect], name: Callable[[Any], str], following: Sequence[str] = ()) -> list[str]:
-    """The statements that write the effects, between which no signal handler runs, to `h0`, `h1`, ... the values `v0`,
-    `v1`, ...; `name` gives the names of objects. In `following`, which run then, only the last may call anything."""
-    found = [*[effect.text(f"h{i}", f"v{i}", name) for i, effect in enumerate(effects)], *following]
+    """The statements that write the effects to `h0`, `h1`, ... with the values `v0`, `v1`, ...; no signal handler runs
+    between them. `name` gives the names of objects. Among the statements `following`, only the last may call a
+    function."""
+    results = [*[effect.text(f"h{i}", f"v{i}", name) for i, effect in enumerate(effects)], *following]
     several = ";".join([STATEMENTS[effect.kind] for effect in effects] + ["-"] * bool(following))
     if ";" not in several or "(" not in several:
-        return found
-    return [f"with {name(uninterrupted)}():", *[f"    {text}" for text in found]]
+        return results
+    return [f"with {name(uninterrupted)}():", *[f"    {text}" for text in results]]
 
 
 def writer(effects: Sequence[Effect]) -> Callable[[Any, Any], None]:
-    """The function that writes these effects, to the holders that it is given the values that it is given."""
+    """Compile the function that writes these effects, given the holders and the values."""
     space: dict[str, Any] = dict(NAMES)
 
     def name(x: Any) -> str:
@@ -178,13 +181,13 @@ def writer(effects: Sequence[Effect]) -> Callable[[Any, Any], None]:
     names = [", ".join(f"{letter}{i}" for i in range(len(effects))) for letter in "hv"]
     lines = [f"({names[0]},), ({names[1]},) = hs, vs", *statements(effects, name)]
     exec(compile("\n    ".join(["def write(hs, vs):", *lines]), MADE, "exec"), space)
-    made: Callable[[Any, Any], None] = space["write"]
-    return made
+    result: Callable[[Any, Any], None] = space["write"]
+    return result
 
 
 def apart(written: Sequence[Any], arrays: Sequence[Any]) -> bool:
-    """Whether the arrays that a call writes to can be written, and share no memory with any other of its `arrays`; not
-    where something else is in the place of one."""
+    """Whether the arrays that a call writes to are writable and share no memory with any other of its `arrays`; False
+    if another object is in the place of one."""
     try:
         if not all(x.flags.writeable for x in written):
             return False
@@ -204,20 +207,20 @@ def apart(written: Sequence[Any], arrays: Sequence[Any]) -> bool:
 
 # -- containers and objects that traced code was given copies of -----------------------------------------------------
 class Watched:
-    """A copy that traced code was given of a container at `source`, and what was in it then."""
+    """A copy of the container at `source` that traced code received, and its original contents."""
 
     __slots__ = ("_attributes", "_before", "copy", "source")
 
-    def __init__(self, made: Any, source: Source):
-        self.copy, self.source, self._before, self._attributes = made, source, contents(made), _own_of(made)
+    def __init__(self, result: Any, source: Source):
+        self.copy, self.source, self._before, self._attributes = result, source, contents(result), _own_of(result)
 
     def changes(self, template: Template) -> Iterator[Effect]:
-        """The effects that make of the container, and of what it has for attributes, what the copy is now."""
-        found = changes(self.copy, self._before, self.source, template)
+        """The effects that bring the container and its attributes to the present state of the copy."""
+        result = changes(self.copy, self._before, self.source, template)
         if not _is_own(self.copy):
-            yield from found
+            yield from result
             return
-        for e in found:
+        for e in result:
             yield Effect("beneath", e.holder, (e.kind, e.key), e.piece)
         kind = attribute_kind(type(self.copy))
         yield from changed_names(_own_of(self.copy), self._attributes, self.source, template, kind)
@@ -229,12 +232,12 @@ def _is_own(x: Any) -> bool:
 
 
 def _own_of(x: Any) -> dict[str, Any]:
-    """The attributes of a container of a class of the user's."""
+    """The attributes of a container of a user class."""
     return attributes(x) if _is_own(x) else {}
 
 
 def watched(x: Any, source: Source) -> Iterator[Watched]:
-    """The containers in the pytree `x`, a copy of what `source` has, that can change."""
+    """The mutable containers in the pytree `x`, a copy of the value at `source`."""
     if not is_node(x) or x is None:
         return
     cls = type(x)
@@ -259,7 +262,7 @@ def _child(source: Source, x: Any, cls: type, i: int) -> Source:
 
 
 def contents(x: Any) -> Any:
-    """What a container or an object holds; a lent container does not notice."""
+    """The contents of a container or an object; a container proxy does not count this as a read."""
     if isinstance(x, list):
         return list(list.__iter__(x))
     if isinstance(x, deque):
@@ -274,15 +277,15 @@ def contents(x: Any) -> Any:
 
 
 def plain_key(x: Any) -> Any:
-    """What stands for a traced value among the keys of a dict or in a set: its value, which it has been asked for."""
+    """The value of a traced key of a dict or set, which has already been guarded."""
     if type(x) is tuple and any(isinstance(each, Tracer) for each in x):
         return tuple([plain_key(each) for each in x])
     return x.shown() if isinstance(x, Tracer) else asked_again(x)
 
 
 def asked_again(key: Any) -> Any:
-    """The key that later calls ask for: objects and tuples that the traced code made hold values, on which the trace
-    then depends, where this one may hold what stands for them."""
+    """The key that later calls look up: objects and tuples made by traced code contain guarded values in place of
+    tracers."""
     with contextlib.suppress(TypeError):  # an array in an object, which is no key itself
         key = real_key(key)
     if isinstance(key, tuple | frozenset):
@@ -306,14 +309,14 @@ _AS_THEY_ARE = (type, Carrier, Shadowed, types.FunctionType, enum.Enum)
 
 
 def fill(x: Any, before: Any) -> None:
-    """Give a list, dict, set or deque these contents."""
+    """Set the contents of a list, dict, set or deque."""
     x.clear()
     x.extend(before) if isinstance(x, list | deque) else x.update(before)
 
 
 def changes(x: Any, before: Any, holder: Source, template: Template, blind: Collection[Any] = ()) -> Iterator[Effect]:
-    """The effects that make of a container or an object with the contents `before` one with those of `x` now; the items
-    with the keys `blind` may be others before the next call."""
+    """The effects that change a container or an object from the contents `before` to the contents of `x`; the items
+    with the keys `blind` may change before the next call."""
     now = contents(x)
     if isinstance(x, list | deque):
         yield from _of_items(now, before, holder, template, "list" if isinstance(x, list) else "queue")
@@ -340,7 +343,7 @@ def _of_items(now: Any, before: Any, holder: Source, template: Template, kind: s
 
 
 def appended(values: Sequence[Any], holder: Source, template: Template, kind: str) -> Effect:
-    """The effect of adding to a container that was not read."""
+    """The effect of adding to an unread container."""
     return Effect(kind, holder, None, _listed(values, template))
 
 
@@ -365,8 +368,8 @@ def _of_dict(
 
 
 def attribute_kind(cls: type) -> str:
-    """The kind of effects on attributes of objects of a class: plain statements unless it has a `__setattr__` in Python
-    (of `threading.local`, which is in C, the one of `object` is none)."""
+    """The kind of attribute effects for a class: plain statements unless it has a `__setattr__` in Python. The
+    `__setattr__` of `threading.local` in C differs from the one of `object`."""
     return "field" if isinstance(cls.__setattr__, types.WrapperDescriptorType) else "attribute"
 
 
@@ -378,7 +381,7 @@ def changed_names(
     kind: str,
     blind: Collection[Any] = (),
 ) -> Iterator[Effect]:
-    """The effects on attributes ("field", "attribute", "static") or items ("item") that differ."""
+    """The differing effects on attributes ("field", "attribute", "static") or items ("item")."""
     gone = f"no {kind}".replace("field", "attribute")
     for k in before:
         if k not in now:

@@ -1,11 +1,11 @@
-"""Templates: what a call gives back, and what it leaves behind, to be filled with the outputs of the program.
+"""Templates of results and effects, filled with the outputs of the compiled program.
 
-A template is a tree of pieces. `make(Filling(outputs, tensor))` fills it; `text(code)` is Python code that does the
-same, where `code.name(x)` names an object and `code.output(k)` an output. `tensor(array, root)` makes a Tensor of an
-output. An object that is in several places (`Once`) is made for the first of them; its name is then in `code.made`.
+A template is a tree of pieces. `make(Filling(outputs, tensor))` fills it. `text(code)` is Python code that does the
+same; `code.name(x)` names an object and `code.output(k)` names an output. `tensor(array, root)` makes a Tensor from an
+output. An object that occurs several times (`Once`) is made at its first occurrence; its name is then in `code.made`.
 
-What is made inside the function is made anew in each call, containers and objects of the user's included; what comes
-from outside is that very object, found again where the trace found it.
+Each call makes new containers and new objects of user classes, if the function made them. An object from outside is
+returned itself, read from its source again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tracegrad.tree.registry import Kind
 
 __all__ = [
     "Call", "Closure", "EitherOutput", "Filling", "Found", "Instance", "Node", "Once", "Output", "Piece", "Same",
-    "TensorOutput", "View", "attributes", "in_turn",
+    "TensorOutput", "View", "attributes", "in_iteration",
 ]  # fmt: skip
 
 Outputs = Sequence[Any]
@@ -30,7 +30,7 @@ ToTensor = Callable[[Any, int], Any]
 
 
 class Filling:
-    """The outputs of one call, and what has been made of them so far."""
+    """The outputs of one call, and the objects made from them so far."""
 
     __slots__ = ("made", "outputs", "tensor")
 
@@ -61,20 +61,20 @@ class Output(Piece):
         self.position, self.kind, self.axes = position, kind, axes
 
     def make(self, call: Filling) -> Any:
-        found = call.outputs[self.position]
+        result = call.outputs[self.position]
         if self.axes is not None:
-            return found.transpose(self.axes)
-        return found if self.kind is None else self.kind(found)
+            return result.transpose(self.axes)
+        return result if self.kind is None else self.kind(result)
 
     def text(self, code: Any) -> str:
-        found: str = code.output(self.position)
+        result: str = code.output(self.position)
         if self.axes is not None:
-            return f"{found}.transpose({self.axes})"
-        return found if self.kind is None else f"{self.kind.__name__}({found})"
+            return f"{result}.transpose({self.axes})"
+        return result if self.kind is None else f"{self.kind.__name__}({result})"
 
 
 class EitherOutput(Piece):
-    """The float at `position`: one of Python's where the output at `python` is true, and one of NumPy's elsewhere."""
+    """The float at `position`: a Python float if the output at `python` is true, else an `np.float64`."""
 
     __slots__ = ("position", "python")
 
@@ -82,16 +82,16 @@ class EitherOutput(Piece):
         self.position, self.python = position, python
 
     def make(self, call: Filling) -> Any:
-        found = call.outputs[self.position]
-        return float(found) if call.outputs[self.python] else np.float64(found)
+        result = call.outputs[self.position]
+        return float(result) if call.outputs[self.python] else np.float64(result)
 
     def text(self, code: Any) -> str:
-        found = code.output(self.position)
-        return f"(float({found}) if {code.output(self.python)} else {code.name(np.float64)}({found}))"
+        result = code.output(self.position)
+        return f"(float({result}) if {code.output(self.python)} else {code.name(np.float64)}({result}))"
 
 
 class TensorOutput(Piece):
-    """A Tensor of the output at `position`; `root` is its number among those with a derivative, or -1."""
+    """A Tensor of the output at `position`; `root` is its number among the Tensors with a derivative, or -1."""
 
     __slots__ = ("position", "root")
 
@@ -106,7 +106,7 @@ class TensorOutput(Piece):
 
 
 class Found(Piece):
-    """What a source leads to."""
+    """The object that a source leads to."""
 
     __slots__ = ("source",)
 
@@ -117,13 +117,13 @@ class Found(Piece):
         return self.source.read()
 
     def text(self, code: Any) -> str:
-        found: str = self.source.text(code.name)
-        return found
+        result: str = self.source.text(code.name)
+        return result
 
 
 class View(Piece):
-    """A view of the array that `base` makes: its shape, dtype, first byte in the base, and strides. `moves` are places
-    that the program computes, each with the bytes by which one step of it moves the view."""
+    """A view of the array that `base` makes: its shape, dtype, first byte in the base, and strides. `moves` are
+    computed positions, each with the number of bytes by which one step moves the view."""
 
     __slots__ = ("base", "moves", "place", "writeable")
 
@@ -144,13 +144,13 @@ class View(Piece):
         for place, (_, step) in zip(places, self.moves):
             offset += int(place) * step
         if base.flags.forc:
-            found = np.ndarray(shape, dtype, base, offset, strides)
+            result = np.ndarray(shape, dtype, base, offset, strides)
         else:
             address = base.__array_interface__["data"][0] + offset
-            found = stand_in(shape, dtype, strides, address, base)
+            result = stand_in(shape, dtype, strides, address, base)
         if not self.writeable or not base.flags.writeable:
-            found.flags.writeable = False
-        return found
+            result.flags.writeable = False
+        return result
 
 
 class Same(Piece):
@@ -168,8 +168,8 @@ class Same(Piece):
         return "None" if self.value is None else str(code.name(self.value))
 
 
-def in_turn(kind: Kind, aux: Any, count: int) -> Sequence[int]:
-    """The numbers of the children of a container in the order in which it holds them."""
+def in_iteration(kind: Kind, aux: Any, count: int) -> Sequence[int]:
+    """The numbers of the children of a container, in its iteration order."""
     if kind.cls is not dict or aux[2] is None:
         return range(count)
     places = {key: i for i, key in enumerate(aux[0])}
@@ -177,7 +177,7 @@ def in_turn(kind: Kind, aux: Any, count: int) -> Sequence[int]:
 
 
 class Node(Piece):
-    """A container with these parts, which are made in the order in which it holds them."""
+    """A container with these parts, made in iteration order."""
 
     __slots__ = ("aux", "kind", "parts")
 
@@ -185,14 +185,14 @@ class Node(Piece):
         self.kind, self.aux, self.parts = kind, aux, parts
 
     def make(self, call: Filling) -> Any:
-        made: list[Any] = [None] * len(self.parts)
-        for i in in_turn(self.kind, self.aux, len(self.parts)):
-            made[i] = self.parts[i].make(call)
-        return self.kind.unflatten(self.aux, made)
+        results: list[Any] = [None] * len(self.parts)
+        for i in in_iteration(self.kind, self.aux, len(self.parts)):
+            results[i] = self.parts[i].make(call)
+        return self.kind.unflatten(self.aux, results)
 
     def text(self, code: Any) -> str:
-        cls, turns = self.kind.cls, in_turn(self.kind, self.aux, len(self.parts))
-        parts = [self.parts[i].text(code) for i in turns]
+        cls, iterations = self.kind.cls, in_iteration(self.kind, self.aux, len(self.parts))
+        parts = [self.parts[i].text(code) for i in iterations]
         if cls is type(None):
             return "None"
         if cls is list:
@@ -201,15 +201,15 @@ class Node(Piece):
         if cls is tuple:
             return several
         if cls is dict and all(type(k) in (str, int) for k in self.aux[0]):
-            return "{" + ", ".join(f"{self.aux[0][i]!r}: {part}" for i, part in zip(turns, parts)) + "}"
+            return "{" + ", ".join(f"{self.aux[0][i]!r}: {part}" for i, part in zip(iterations, parts)) + "}"
         if cls is dict:
-            keys = tuple([self.aux[0][i] for i in turns])
+            keys = tuple([self.aux[0][i] for i in iterations])
             return f"dict(zip({code.name(keys)}, {several}))"
         return f"{code.name(self.kind.unflatten)}({code.name(self.aux)}, {several})"
 
 
 class Once(Piece):
-    """What `piece` makes, once in a call; `again` says whether the template has it in several places."""
+    """The object of `piece`, made once per call; `again` says whether the template contains it several times."""
 
     __slots__ = ("again", "piece")
 
@@ -227,13 +227,13 @@ class Once(Piece):
         known: str | None = code.made.get(self)
         if known is None:
             text = self.piece.text(code)
-            made = code.made[self] = f"m{len(code.made)}"
-            return f"({made} := {text})"
+            result = code.made[self] = f"m{len(code.made)}"
+            return f"({result} := {text})"
         return known
 
 
 class Instance(Piece):
-    """A new object of a class of the user's with these attributes, made without a call of its `reroll`."""
+    """A new object of a user class with these attributes, made without a call of its `__init__`."""
 
     __slots__ = ("cls", "names", "parts")
 
@@ -247,15 +247,15 @@ class Instance(Piece):
         return f"{code.name(self._filled)}(({''.join(x.text(code) + ', ' for x in self.parts)}))"
 
     def _filled(self, values: Sequence[Any]) -> Any:
-        made: Any = object.__new__(self.cls)
+        result: Any = object.__new__(self.cls)
         for name, value in zip(self.names, values):
-            object.__setattr__(made, name, value)
-        return made
+            object.__setattr__(result, name, value)
+        return result
 
 
 class Closure(Piece):
-    """A new function with the code of `like` and these globals; the parts are what is in its closure, its defaults, its
-    keywords' defaults and its attributes."""
+    """A new function with the code of `like` and these globals; the parts are its closure, its defaults, its keyword
+    defaults and its attributes."""
 
     __slots__ = ("code", "like", "parts", "space")
 
@@ -272,19 +272,19 @@ class Closure(Piece):
     def _filled(self, held: Any, defaults: Any, keywords: Any, attributes: Any) -> Any:
         like = self.like
         cells = tuple([types.CellType(x) for x in held])
-        made = types.FunctionType(self.code, self.space, like.__name__, defaults, cells)
-        made.__kwdefaults__, made.__qualname__, made.__doc__ = keywords, like.__qualname__, like.__doc__
-        made.__dict__.update(attributes)
-        return made
+        result = types.FunctionType(self.code, self.space, like.__name__, defaults, cells)
+        result.__kwdefaults__, result.__qualname__, result.__doc__ = keywords, like.__qualname__, like.__doc__
+        result.__dict__.update(attributes)
+        return result
 
 
 class Call(Piece):
-    """What `made(*parts)` gives: a bound method, a partial function."""
+    """The result of `made(*parts)`: a bound method, a partial function."""
 
     __slots__ = ("made", "parts")
 
-    def __init__(self, made: Callable[..., Any], parts: Sequence[Piece]):
-        self.made, self.parts = made, parts
+    def __init__(self, result: Callable[..., Any], parts: Sequence[Piece]):
+        self.made, self.parts = result, parts
 
     def make(self, call: Filling) -> Any:
         return self.made(*[x.make(call) for x in self.parts])
@@ -294,11 +294,11 @@ class Call(Piece):
 
 
 def attributes(x: Any) -> dict[str, Any]:
-    """The attributes that an object of a class of the user's holds itself, those in slots included."""
-    found = dict(getattr(x, "__dict__", ()))
+    """The attributes stored in an object of a user class itself, including slots."""
+    table = dict(getattr(x, "__dict__", ()))
     for cls in type(x).__mro__:
         slots = vars(cls).get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
             if name not in ("__dict__", "__weakref__") and hasattr(x, name):
-                found[name] = getattr(x, name)
-    return found
+                table[name] = getattr(x, name)
+    return table

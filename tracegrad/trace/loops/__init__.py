@@ -1,1 +1,1 @@
-"""Loops of traced code that are recorded as they are written."""
+"""Loops of traced code, recorded as loops while they run."""

@@ -1,8 +1,8 @@
-"""Histories: lists that the turns of a loop append to, and of which they read nothing but single elements.
+"""Trace lists that a loop only appends to, as growing arrays (loop-carried lists).
 
-While such a loop is closed the local variable has a `History` instead: arrays with a row for each element, and how many
-there are. So the state is the same in each turn but for the values of tracers. Where the loop is left, the variable has
-its list again, with the elements in it.
+While the loop is recorded, the local variable holds a `History`: arrays with one row per element, and the number of
+elements. The loop may read single elements. The state then differs between iterations only in the values of tracers.
+After the loop, the variable holds a list with its elements again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice
 from tracegrad.ops.shape.linear import fresh, full, reshape
 from tracegrad.ops.shape.linear import slice as cut
 from tracegrad.ops.shape.stack_split import unbind
-from tracegrad.trace.builder.abort import GROWS, TURN_BY_TURN
+from tracegrad.trace.builder.abort import GROWS, ITERATION_BY_ITERATION
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.bytecode.frame_locals import set_variables, variables
 from tracegrad.trace.loops.control_flow import Place
@@ -43,12 +43,13 @@ _ROOM = 64
 
 
 class History(Instead):
-    """What a loop has appended to a list; before that are the elements of the list, if the loop reads any."""
+    """A loop-carried list as rows of arrays: the elements appended by a loop, after the initial elements if the loop
+    reads any."""
 
     __slots__ = ("_count", "_form", "_frame", "_items", "_key", "_rows", "_size", "_within")
 
     def __init__(self, builder: TraceBuilder, place: Place, key: tuple[Any, ...], items: list[Any], first: list[Any]):
-        super().__init__(builder, (TURN_BY_TURN, *place.instruction))
+        super().__init__(builder, (ITERATION_BY_ITERATION, *place.instruction))
         builder.elements.used = True
         self._key, self._items, self._form = key, items, key[-1]
         self._frame, self._within = place.frame, place.within
@@ -60,11 +61,11 @@ class History(Instead):
 
     @property
     def state(self) -> list[Any]:
-        """What differs from turn to turn."""
+        """The loop-carried values: the number of elements, and the rows."""
         return [self._count, *self._rows]
 
     def append(self, x: Any) -> None:
-        """As of the list."""
+        """Append an element, as `list.append` does."""
         # What the caller has is in the list itself.
         if not fits(form(x), self._form) or any(part.outside for part in arrays(x)):
             self.misused()
@@ -81,28 +82,28 @@ class History(Instead):
         inside = logical_and(greater_equal(at, 0), less(at, self._count))
         if not self._builder.holds(inside):
             self.misused()
-        found = made(self._builder, self._form, iter([row(rows, at) for rows in self._rows]), self._share)
-        self._builder.given += [Given(x, [x], self._turns, True) for x in arrays(found)]
-        return found
+        result = made(self._builder, self._form, iter([row(rows, at) for rows in self._rows]), self._share)
+        self._builder.given += [Given(x, [x], self._iterations, True) for x in arrays(result)]
+        return result
 
     def settled(self) -> list[Any]:
-        """The list with its elements."""
+        """Convert to the list, with all elements."""
         first = len(self._items) if self._reads else 0
         columns = [_column(rows, first, self.count()) for rows in self._rows]
         self._items.extend(made(self._builder, self._form, iter(each), self._make) for each in zip(*columns))
         return self._items
 
     def _make(self, x: Any) -> None:
-        self._builder.elements.make(x, self._turns)
+        self._builder.elements.make(x, self._iterations)
         self._share(x)
 
     def count(self) -> int:
-        """How many rows there are; asks."""
+        """The number of rows; leaves a guard."""
         return int(self._builder.python_number(self._count.node))
 
     @property
     def wider(self) -> Hashable:
-        """What is to be `varying` if there is no room for so many; None if there is."""
+        """The `varying` key of a history with enough room; None if there is enough."""
         count = self.count()
         return (*self._key, 1 << (count - 1).bit_length()) if count > self._size else None
 
@@ -111,7 +112,7 @@ class History(Instead):
         return bool(self._key[-2])
 
     def _put(self, at: Any, x: Any) -> None:
-        """Let a row be an element."""
+        """Store an element in a row."""
         for rows, value in zip(self._rows, values(self._builder, x, self._form)):
             new = reshape(value, shape=(1, *rows.shape[1:]))
             rows.node = dynamic_update_slice(rows, new, *starts(rows, at), step=(1,) * len(rows.shape)).node
@@ -123,15 +124,15 @@ def _new(builder: TraceBuilder, shape: tuple[int, ...], dtype: str, value: int =
 
 
 def _column(rows: Any, first: int, count: int) -> Sequence[Any]:
-    """The rows from the first on, up to so many, one by one."""
+    """The rows from `first` to the count, one by one."""
     n = rows.shape
     used = cut(rows, start=(first,) + (0,) * (len(n) - 1), stop=(count, *n[1:]), step=(1,) * len(n))
-    found: Sequence[Any] = unbind(used, axis=0) if count > first else ()
-    return found
+    results: Sequence[Any] = unbind(used, axis=0) if count > first else ()
+    return results
 
 
 def _references(held: dict[str, Any], name: str) -> int:
-    """How many there are to the value of a variable, with that which `held` has."""
+    """The reference count of a local variable's value, including the reference from `held`."""
     return sys.getrefcount(held[name])
 
 
@@ -145,10 +146,10 @@ def lengths(held: dict[str, Any]) -> dict[str, int]:
 
 
 def growing(builder: TraceBuilder, place: Place, before: dict[str, int]) -> set[Hashable]:
-    """What is to be `varying` for those lists in local variables that were shorter before, if they may be histories."""
-    found: set[Hashable] = set()
+    """The `varying` keys of lists in local variables that have grown, if they can be histories."""
+    results: set[Hashable] = set()
     if builder.world.keeps_lists:
-        return found
+        return results
     held = variables(place.frame)
     for name in [name for name in before if name in place.appended]:
         x, size = held[name], before[name]
@@ -156,18 +157,17 @@ def growing(builder: TraceBuilder, place: Place, before: dict[str, int]) -> set[
             reads = name in place.read
             known = together(map(form, x if reads else x[size:]))
             if known is not None:
-                found.add((GROWS, *place.instruction, name, reads, known, _room(place, len(x) - size)))
-    return found - set(builder.world.varying)
+                results.add((GROWS, *place.instruction, name, reads, known, _room(place, len(x) - size)))
+    return results - set(builder.world.varying)
 
 
-def _room(place: Place, per_turn: int) -> int:
+def _room(place: Place, per_iteration: int) -> int:
     length = place.counters[-1].length if place.counters else None
-    return _ROOM * per_turn if length is None else max(length * per_turn, 1)
+    return _ROOM * per_iteration if length is None else max(length * per_iteration, 1)
 
 
 def begin(builder: TraceBuilder, place: Place) -> None:
-    """Have histories instead of the lists that are known to grow in the loop which begins here, and tables instead of
-    those that it reads."""
+    """Replace lists that grow in the loop that begins here by histories, and lists that it reads by tables."""
     new: dict[str, Any] = {**_grown(builder, place), **tables(builder, place)}
     builder.histories += new.values()
     if new:
@@ -192,7 +192,7 @@ def _grown(builder: TraceBuilder, place: Place) -> dict[str, History]:
 
 
 def leave(builder: TraceBuilder, place: Place, answer: bool) -> None:
-    """Traced code goes on from a place: variables whose loops end there have their lists again."""
+    """Restore the lists of variables whose loops end where traced code continues."""
     target = place.target(answer)
     left = [x for x in builder.histories if x._frame is place.frame and target not in x._within]
     if not left:
@@ -208,13 +208,13 @@ def leave(builder: TraceBuilder, place: Place, answer: bool) -> None:
 
 
 def require_not_written(builder: TraceBuilder, before: dict[int, Any], now: dict[int, Any]) -> None:
-    """A turn is over: end the trace if it has appended an array that it had written to, and that it began with."""
-    for key, (_, turns) in builder.listed.items():
+    """End the trace if an iteration has appended an array that it began with and wrote to."""
+    for key, (_, iterations) in builder.listed.items():
         if key in before and now.get(key, before[key]) is not before[key]:
-            raise builder.restarts(turns)
+            raise builder.restarts(iterations)
 
 
 def require_settled(histories: Sequence[Any]) -> None:
-    """The trace ends: there is no list that has lost its elements."""
+    """Check at the end of the trace that no list has lost its elements."""
     for x in histories:
         x.misused()

@@ -1,6 +1,6 @@
-"""What `for` loops over traced arrays are given, row by row: loops that count, and that may be folded as others are.
+"""Iterate over traced arrays in `for` loops: counted loops that can be recorded as one loop.
 
-So do those over `zip`, `enumerate` and `reversed` of arrays, ranges and lists, where the `for` statement calls these.
+The module also covers `zip`, `enumerate` and `reversed` of arrays, ranges and lists, if the `for` statement calls them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from tracegrad.trace.builder.abort import TURN_BY_TURN
+from tracegrad.trace.builder.abort import ITERATION_BY_ITERATION
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
 from tracegrad.trace.bytecode.exception_regions import Namespace
 from tracegrad.trace.loops.control_flow import tells_apart
@@ -26,21 +26,21 @@ _lazily = Tracer.__iter__
 
 
 def _each(x: Tracer) -> Iterator[Any]:
-    """The rows of an array, read at once, so that turns record no more than what is done with them."""
+    """The rows of an array, read before the loop, so that an iteration records only its own operations."""
     if isinstance(x, Host):
         return _lazily(x)
-    found, before = [*_lazily(x)], x.node
-    return iter(found) if len(x.shape) > 1 else _elements(x, before, found)
+    result, before = [*_lazily(x)], x.node
+    return iter(result) if len(x.shape) > 1 else _elements(x, before, result)
 
 
 def _elements(x: Tracer, before: Any, found: list[Any]) -> Iterator[Any]:
-    """Elements, which are no views: they are read again if the array has been written to before they are given."""
+    """Scalar elements, which are not views: an element is read again if the array was written to in the meantime."""
     for k, element in enumerate(found):
         yield element if x.node is before else x[k]
 
 
 class _Part(NamedTuple):
-    """What a loop goes through: of how many turns, what each is given, and the arrays that this is read from."""
+    """The iterable of a loop: the trip count, the item of an iteration, and the arrays that items are read from."""
 
     length: int
     item: Callable[[Any], Any]
@@ -48,7 +48,7 @@ class _Part(NamedTuple):
 
 
 class Rows(Counter):
-    """The iterator over arrays. As long as the loop is not folded, all is read when it begins, by `plain`."""
+    """Iterator over arrays. Unless the loop is folded, all rows are read when it begins, by `plain`."""
 
     __slots__ = ("part", "plain", "rows")
 
@@ -83,14 +83,14 @@ class Rows(Counter):
     def _begin(self, frame: Any) -> None:
         super()._begin(frame)
         for x in self._tables:
-            x.of(self.key(TURN_BY_TURN))
+            x.of(self.key(ITERATION_BY_ITERATION))
         if not self.folded:
             self.rows = self.plain()
             self.begun = len(self.builder.nodes)
 
 
 def _part(builder: TraceBuilder, x: Any) -> _Part | None:
-    """What a loop over an array, a range, a list or a tuple goes through; None for anything else."""
+    """The iterable of a loop over an array, a range, a list or a tuple; None for other objects."""
     if isinstance(x, Tracer):
         return _Part(x.shape[0], x.__getitem__, (x,)) if x.shape and x.builder is builder else None
     if type(x) is range:
@@ -108,7 +108,7 @@ def _free(builder: TraceBuilder | None) -> bool:
 
 
 def _iterator(x: Tracer) -> Iterator[Any]:
-    """The iterator over an array: one that counts, if it is a `for` loop of traced code that asks."""
+    """The iterator over an array: a counting one for a `for` loop of traced code."""
     builder, frame = x.builder, sys._getframe(1)
     if _free(builder) and isinstance(frame.f_globals, Namespace) and frame.f_lasti in iterated(frame.f_code):
         part = _part(builder, x)
@@ -118,7 +118,7 @@ def _iterator(x: Tracer) -> Iterator[Any]:
 
 
 def _through(x: Any) -> Any:
-    """What a `for` loop over a list or a tuple goes through."""
+    """The iterable that a `for` loop over a list or a tuple receives."""
     builder = current_trace()
     part = _part(builder, x) if builder is not None and _free(builder) else None
     return x if builder is None or part is None else Rows(builder, part, lambda: iter(x))
@@ -126,8 +126,8 @@ def _through(x: Any) -> Any:
 
 def _zip(*args: Any, **options: Any) -> Any:
     builder = current_trace()
-    found = [_part(builder, x) for x in args] if builder is not None and _free(builder) else []
-    parts = [x for x in found if x is not None]
+    result = [_part(builder, x) for x in args] if builder is not None and _free(builder) else []
+    parts = [x for x in result if x is not None]
     lengths = {x.length for x in parts}
     if builder is None or not parts or len(parts) < len(args) or (options and len(lengths) > 1):
         return zip(*args, **options)

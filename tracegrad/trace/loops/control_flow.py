@@ -1,7 +1,6 @@
-"""The jumps of traced code that ask for a truth within a loop, as its instructions have them, and where the turns of
-loops begin that count.
+"""Analyze the control-flow graph of traced bytecode: natural loops, conditional jumps, and liveness of locals.
 
-Where a truth is asked for, nothing but it is on the stack, and what the loops around it count with.
+At a conditional jump, the stack of the frame holds only the condition and the iterators of the enclosing loops.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from tracegrad.trace.bytecode.exception_regions import Namespace, handlers
-from tracegrad.trace.bytecode.instructions import decoded, truth_of
+from tracegrad.trace.bytecode.instructions import boolean_of, decoded
 from tracegrad.trace.loops.range_counter import Counter, counter_of
 
 __all__ = [
@@ -30,10 +29,10 @@ _ENDS = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_NO_INTERRUPT", "RETURN", "RAISE"
 
 
 class _Jump(NamedTuple):
-    """The answers that may lead back to a jump, and where each leads; where the turns begin of the counted loops around
-    it; the local variables that nothing reads behind it before they are given other values; the instructions that are
-    reached from it and lead back; and the local variables of which these do nothing but call `append` and read single
-    elements, those of which they read any, and those of which they do nothing else but ask for the length."""
+    """Analysis of a conditional jump: the branch outcomes that may lead back to it, with their targets; the loop heads
+    of the enclosing counted loops; the dead local variables; the instructions of the innermost loop; and the local
+    variables that the loop only appends to and indexes, that it indexes at all, and that it only indexes and
+    measures."""
 
     back: frozenset[bool]
     ends: dict[bool, int]
@@ -46,26 +45,26 @@ class _Jump(NamedTuple):
 
 
 class _Jumps(NamedTuple):
-    """Those of a code, by instruction: where a truth is asked for, and where turns begin."""
+    """The analysis of a code object, by instruction: conditional jumps, and loop heads of counted loops."""
 
     asking: dict[int, _Jump]
     counting: dict[int, _Jump]
 
 
 class Place:
-    """A jump of the code of a frame, and what the loops around it count with."""
+    """A conditional jump in a frame, with the counters of the enclosing loops."""
 
     def __init__(self, frame: Any, number: int, jump: _Jump, counters: list[Counter]):
         self.frame, self.number, self.counters, self._jump = frame, number, counters, jump
 
     @property
     def instruction(self) -> tuple[CodeType, int]:
-        """The code and where in it the jump is."""
+        """The code object and the offset of the jump."""
         return self.frame.f_code, self.number
 
     @property
     def dead(self) -> frozenset[str]:
-        """The local variables whose values do not matter any more."""
+        """The local variables that are dead after the jump (liveness)."""
         return self._jump.dead
 
     @property
@@ -75,44 +74,46 @@ class Place:
 
     @property
     def appended(self) -> frozenset[str]:
-        """The local variables of which that loop does nothing but call `append` and read single elements."""
+        """The local variables that this loop only appends to and reads single elements of."""
         return self._jump.appended
 
     @property
     def read(self) -> frozenset[str]:
-        """The local variables of which that loop reads elements."""
+        """The local variables that this loop reads elements of."""
         return self._jump.read
 
     @property
     def only_read(self) -> frozenset[str]:
-        """The local variables of which that loop does nothing but read single elements, and ask for the length."""
+        """The local variables that this loop only reads single elements of, or measures by `len`."""
         return self._jump.only_read
 
     def target(self, answer: bool) -> int:
-        """The instruction that the code goes on with, if the truth is this."""
+        """The instruction where the code continues, given the condition."""
         return self._jump.ends[answer]
 
     def leads_back(self, answer: bool) -> bool:
-        """Whether the jump may be reached again, within the innermost loop around it, if the truth is this."""
+        """Whether the jump may be reached again within its innermost loop, given the condition."""
         return answer in self._jump.back
 
 
 def place_of_question() -> Place | None:
-    """Where traced code asks for a truth now; None if that is not a jump within a loop, or more is on the stack."""
+    """The jump for which traced code evaluates a condition now; None if it is not a jump in a loop, or the stack holds
+    more."""
     frame = _user_frame()
     return None if frame is None else _place(frame, frame.f_lasti)
 
 
 def counters_of_question() -> list[Counter]:
-    """What the loops count with around a jump where traced code asks for a truth now, the innermost first."""
+    """The counters of the loops around the jump for which traced code evaluates a condition now, innermost first."""
     frame = _user_frame()
     jump = None if frame is None else _jumps(frame.f_code).asking.get(frame.f_lasti)
-    found = [] if jump is None else [counter_of(frame, at) for at in reversed(jump.counted)]
-    return [x for x in found if x is not None]
+    result = [] if jump is None else [counter_of(frame, at) for at in reversed(jump.counted)]
+    return [x for x in result if x is not None]
 
 
 def place_entered(frame: Any, number: int) -> Place | None:
-    """The place of the question with this number, which traced code would have asked to come where it is now."""
+    """The place of the conditional jump with this number, as if traced code had evaluated it to reach the present
+    instruction."""
     place = _place(frame, number) if _runs_to_its_end(frame) else None
     return place if place is not None and not (place.leads_back(True) and place.leads_back(False)) else None
 
@@ -126,7 +127,7 @@ def _place(frame: Any, number: int) -> Place | None:
 
 
 def place_of_count() -> Place | None:
-    """Where traced code begins a turn now of a loop that counts; None if that is in code that is suspended."""
+    """The place where traced code begins an iteration of a counted loop now; None in suspended code (generators)."""
     frame = _user_frame()
     jump = None if frame is None else _jumps(frame.f_code).counting.get(frame.f_lasti)
     counter = None if jump is None else counter_of(frame, frame.f_lasti)
@@ -134,7 +135,7 @@ def place_of_count() -> Place | None:
 
 
 def _user_frame() -> Any:
-    """The frame of traced code that has called, if it is that of a function which runs to its end."""
+    """The calling frame of traced code, if its function is not a generator or coroutine."""
     frame: Any = sys._getframe(2)
     while frame is not None and not isinstance(frame.f_globals, Namespace):
         frame = frame.f_back
@@ -147,7 +148,7 @@ def _runs_to_its_end(frame: Any) -> bool:
 
 
 def within_loop() -> bool:
-    """Whether traced code asks at such a place.
+    """Whether traced code evaluates a condition inside a loop.
 
     >>> within_loop()  # this is no traced code
     False
@@ -157,39 +158,41 @@ def within_loop() -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _jumps(code: CodeType) -> _Jumps:
-    """The instructions within loops that ask for the truth of a value on the stack, and those that begin turns."""
+    """The conditional jumps in loops that test a stack value, and the instructions that begin iterations."""
     steps = decoded(code)
     follows = {a.offset: b.offset for a, b in itertools.pairwise(steps)}
     behind = {a.offset: b for a, b in itertools.pairwise([x for x in steps if x.opname != "EXTENDED_ARG"])}
     depth, edges = _flow(steps, follows)
     loops = _loops([range(y, x + 1) for x, ys in edges.items() for y in ys if y <= x])
-    turns = {x.offset: range(_first(steps, k), x.argval) for k, x in enumerate(steps) if x.opname == "FOR_ITER"}
+    iterations = {x.offset: range(_first(steps, k), x.argval) for k, x in enumerate(steps) if x.opname == "FOR_ITER"}
     live = _live(code, steps, follows)
 
     def dead(offset: int) -> frozenset[str]:
         return frozenset(code.co_varnames).difference(live[offset], code.co_cellvars)
 
     # Where a comprehension has its list below what the loops count with, turns add to that.
-    bare = [at for at in turns if depth.get(at) == sum(at in turn for turn in turns.values())]
+    bare = [at for at in iterations if depth.get(at) == sum(at in iteration for iteration in iterations.values())]
     uses_of = _uses(code, steps)
 
     def jump(at: int, back: list[bool], ends: dict[bool, int], counted: tuple[int, ...], inside: range) -> _Jump:
         within = _circle(edges, at, inside)
         uses = {name: {use for at, use in used.items() if at in within} for name, used in uses_of.items()}
-        appended = [name for name, found in uses.items() if "append" in found and found <= {"append", "element"}]
-        read = [name for name, found in uses.items() if "element" in found]
-        only = [name for name, found in uses.items() if "element" in found and found <= {"element", "length"}]
+        appended = [name for name, table in uses.items() if "append" in table and table <= {"append", "element"}]
+        read = [name for name, table in uses.items() if "element" in table]
+        only = [name for name, table in uses.items() if "element" in table and table <= {"element", "length"}]
         return _Jump(
             frozenset(back), ends, counted, dead(at), within, frozenset(appended), frozenset(read), frozenset(only)
         )
 
-    counting = {at: jump(at, [True], {True: follows[at], False: turns[at].stop}, (at,), turns[at]) for at in bare}
-    found = {}
+    counting = {
+        at: jump(at, [True], {True: follows[at], False: iterations[at].stop}, (at,), iterations[at]) for at in bare
+    }
+    table = {}
     for step in steps:
         jumps = step if step.opname.startswith("POP_JUMP") else behind.get(step.offset)
-        taken = truth_of(step.opname, step.arg or 0)
+        taken = boolean_of(step.opname, step.arg or 0)
         around = [loop for loop in loops if step.offset in loop]
-        within = tuple([at for at in turns if step.offset in turns[at]])
+        within = tuple([at for at in iterations if step.offset in iterations[at]])
         if not taken or jumps is None or not around or depth.get(step.offset) != taken + len(within):
             continue
         if not jumps.opname.startswith("POP_JUMP") or "NONE" in jumps.opname:
@@ -199,19 +202,19 @@ def _jumps(code: CodeType) -> _Jumps:
         inside = min(around, key=len)
         back = [answer for answer, start in ends.items() if step.offset in _reached(edges, start, inside)]
         if back:
-            found[step.offset] = jump(step.offset, back, ends, within, inside)
-    return _Jumps(found, counting)
+            table[step.offset] = jump(step.offset, back, ends, within, inside)
+    return _Jumps(table, counting)
 
 
 def _first(steps: Sequence[Any], k: int) -> int:
-    """Where an instruction begins that jumps lead back to: with what extends its argument."""
+    """The start of an instruction that is a jump target, including its EXTENDED_ARG prefixes."""
     while k and steps[k - 1].opname == "EXTENDED_ARG":
         k -= 1
     return int(steps[k].offset)
 
 
 def _flow(steps: Sequence[Any], follows: dict[int, int]) -> tuple[dict[int, int], dict[int, list[int]]]:
-    """How many values lie on the stack at each instruction, and where it leads; but for handlers of exceptions."""
+    """The stack depth at each instruction, and its successors, without exception handlers."""
     known = {step.offset: step for step in steps}
     depth, edges, waiting = {0: 0}, dict[int, list[int]](), [0]
     while waiting:
@@ -226,13 +229,13 @@ def _flow(steps: Sequence[Any], follows: dict[int, int]) -> tuple[dict[int, int]
 
 
 def _ways(step: Any, follows: dict[int, int]) -> list[tuple[int, int]]:
-    """The instructions that may be next, each with how many values more lie on the stack there."""
-    found = []
+    """The possible successors of an instruction, each with the change of the stack depth."""
+    results = []
     if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
-        found.append((step.argval, dis.stack_effect(step.opcode, step.arg, jump=True)))
+        results.append((step.argval, dis.stack_effect(step.opcode, step.arg, jump=True)))
     if not step.opname.startswith(_ENDS):
-        found.append((follows[step.offset], dis.stack_effect(step.opcode, step.arg, jump=False)))
-    return found
+        results.append((follows[step.offset], dis.stack_effect(step.opcode, step.arg, jump=False)))
+    return results
 
 
 # What reads local variables in ways that no instruction shows.
@@ -240,7 +243,7 @@ _LOOKS = frozenset({"locals", "vars", "dir", "eval", "exec", "globals", "_getfra
 
 
 def _live(code: CodeType, steps: Sequence[Any], follows: dict[int, int]) -> dict[int, set[str]]:
-    """The local variables that may be read from each instruction on, in handlers of exceptions too."""
+    """The local variables that are live at each instruction, exception handlers included (liveness)."""
     if not _LOOKS.isdisjoint(code.co_names):
         return {step.offset: set(code.co_varnames) for step in steps}
     live: dict[int, set[str]] = {step.offset: set() for step in steps}
@@ -261,15 +264,15 @@ def _live(code: CodeType, steps: Sequence[Any], follows: dict[int, int]) -> dict
 
 
 def _loops(circles: list[range]) -> list[range]:
-    """The ranges with those as one that begin together, or overlap, neither within the other."""
-    found: list[range] = []
+    """The loop ranges; ranges that begin together or overlap without nesting are merged."""
+    results: list[range] = []
     ends = {x.start: x.stop for x in sorted(circles, key=len)}
     for new in sorted([range(*each) for each in ends.items()], key=len):
-        for old in [x for x in found if _overlap(x, new) or _overlap(new, x)]:
-            found.remove(old)
+        for old in [x for x in results if _overlap(x, new) or _overlap(new, x)]:
+            results.remove(old)
             new = range(min(old.start, new.start), max(old.stop, new.stop))
-        found.append(new)
-    return found
+        results.append(new)
+    return results
 
 
 def _overlap(x: range, y: range) -> bool:
@@ -277,23 +280,23 @@ def _overlap(x: range, y: range) -> bool:
 
 
 def _uses(code: CodeType, steps: Sequence[Any]) -> dict[str, dict[int, str | None]]:
-    """By local variable that no instruction hides, what is done with its value, by where that is: `append` of it is
-    called, an element of it is read, or its length; None for all else. None of them, if objects are told apart."""
+    """The uses of each local variable's value by instruction: `append` is called, an element or the length is read;
+    None for any other use. Empty if objects are compared by identity."""
     if not _LOOKS.isdisjoint(code.co_names) or tells_apart(code):
         return {}
-    found: dict[str, dict[int, str | None]] = {}
+    table: dict[str, dict[int, str | None]] = {}
     for k, step in enumerate(steps):
         if "_FAST" in step.opname:
             for name in [step.argval] if isinstance(step.argval, str) else step.argval:
                 use = _use(steps[k - 1 :]) if k and step.opname == "LOAD_FAST" else None
-                found.setdefault(name, {})[step.offset] = use
-    return {name: x for name, x in found.items() if set(x.values()) != {None} and name not in code.co_cellvars}
+                table.setdefault(name, {})[step.offset] = use
+    return {name: x for name, x in table.items() if set(x.values()) != {None} and name not in code.co_cellvars}
 
 
 @functools.lru_cache(maxsize=4096)
 def elements_read(code: CodeType) -> dict[int, str]:
-    """The instructions within loops that read an element of a local variable, of which there is a loop around them that
-    does nothing else with it; and the variable.
+    """The instructions that read an element of a local variable in a loop that uses it in no other way, each with the
+    variable.
 
     >>> def f(x, xs, ys):
     ...     for k in range(3):
@@ -304,17 +307,17 @@ def elements_read(code: CodeType) -> dict[int, str]:
     """
     steps, jumps = decoded(code), _jumps(code)
     loops = [x for x in (*jumps.asking.values(), *jumps.counting.values()) if x.only_read]
-    found = {}
+    table = {}
     for k, step in enumerate(steps):
         at = _element(steps[k + 1 :]) if step.opname == "LOAD_FAST" else None
         if at is not None and any(at in loop.within and step.argval in loop.only_read for loop in loops):
-            found[at] = step.argval
-    return found
+            table[at] = step.argval
+    return table
 
 
 @functools.lru_cache(maxsize=4096)
 def tells_apart(code: CodeType) -> bool:
-    """Whether it is asked if two values are one object, which an element and what stands for it are not.
+    """Whether the code may compare objects by identity, which distinguishes an element from its stand-in.
 
     >>> tells_apart((lambda x, y: x is y).__code__), tells_apart((lambda x, y: x is None).__code__)
     (True, False)
@@ -328,7 +331,7 @@ _TAKEN = {"LOAD_FAST": 0, "LOAD_CONST": 0, "LOAD_GLOBAL": 0, "LOAD_DEREF": 0, "U
 
 
 def _use(steps: Sequence[Any]) -> str | None:
-    """What is done with the value that the second one of the instructions loads."""
+    """The use of the value that the second of the instructions loads."""
     before, _, *steps = steps
     if before.opname == "LOAD_GLOBAL" and before.argval.removesuffix("()") == "len":
         called = [x for x in steps[:2] if x.opname != "PRECALL"]
@@ -339,7 +342,7 @@ def _use(steps: Sequence[Any]) -> str | None:
 
 
 def _element(steps: Sequence[Any]) -> int | None:
-    """The instruction that reads an element of the value on the stack, if that is what is done with it."""
+    """The instruction that reads an element of the value on the stack, if that is its use."""
     above = 0
     for step in steps:
         if above == 1 and (step.opname == "BINARY_SUBSCR" or (step.opname == "BINARY_OP" and step.argrepr == "[]")):
@@ -352,7 +355,7 @@ def _element(steps: Sequence[Any]) -> int | None:
 
 
 def _circle(edges: dict[int, list[int]], at: int, inside: range) -> frozenset[int]:
-    """The instructions of a range that are reached from one of them, and from which this is."""
+    """The instructions of a range that are reachable from an instruction and reach it (a cycle)."""
     reached = _reached(edges, at, inside)
     back: dict[int, list[int]] = {}
     for x in reached:
@@ -362,11 +365,11 @@ def _circle(edges: dict[int, list[int]], at: int, inside: range) -> frozenset[in
 
 
 def _reached(edges: dict[int, list[int]], start: int, inside: range) -> set[int]:
-    """The instructions of a range that are reached from one without leaving it."""
-    found, waiting = set[int](), [start]
+    """The instructions of a range that are reachable from an instruction without leaving the range."""
+    result, waiting = set[int](), [start]
     while waiting:
         at = waiting.pop()
-        if at in inside and at not in found:
-            found.add(at)
+        if at in inside and at not in result:
+            result.add(at)
             waiting += edges.get(at, [])
-    return found
+    return result

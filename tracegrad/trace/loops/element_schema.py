@@ -1,4 +1,4 @@
-"""Elements of lists as rows of arrays: what kinds there are, what rows have of each, and what is made of rows again."""
+"""Convert list elements to rows of arrays and back: the schema (pytree structure) of an element."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 class _Leaf(NamedTuple):
-    """An element of a list, or a part of it: what it is, and the dtype and shape of its value."""
+    """A leaf of an element's schema: its kind, and the dtype and shape of its value."""
 
     kind: str
     dtype: str
@@ -30,7 +30,7 @@ class _Leaf(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """An element that has parts: of which class it is, the keys if that is a dict, and the forms of the parts."""
+    """A container in an element's schema: its class, the keys of a dict, and the schemas of the parts."""
 
     cls: str
     keys: tuple[Any, ...]
@@ -47,7 +47,7 @@ _NO_ROWS = (bool, str, type(None))
 
 
 def form(x: Any, classes: Collection[Any] = (tuple,)) -> Form:
-    """What kind of element it is, if what has parts is of these classes; None if there are no rows for it."""
+    """The schema of an element whose containers are of these classes; None if it cannot be stored as rows."""
     cls = class_of(x)
     if cls in classes:
         if cls is dict and any(type(each) in _NO_ROWS for each in real_of(x).values()):
@@ -65,23 +65,23 @@ def form(x: Any, classes: Collection[Any] = (tuple,)) -> Form:
 
 
 def class_of(x: Any) -> type:
-    """The class of an element, of what is lent that of the real one."""
+    """The class of an element; for a container proxy, the class of the real container."""
     cls = type(x)
     return list if cls is LentList else dict if cls is LentDict else cls
 
 
 def parts_of(x: Any) -> list[Any]:
-    """The parts of a list, a tuple or a dict; none of anything else."""
+    """The parts of a list, a tuple or a dict; empty for other objects."""
     cls = class_of(x)
     return list(x.values()) if cls is dict else list(x) if cls in (list, tuple) else []
 
 
 def together(forms: Iterable[Form]) -> Form:
-    """The form that has elements of all of these; None if there is none."""
-    found, *others = forms
+    """The common schema of elements with these schemas; None if there is none."""
+    result, *others = forms
     for each in others:
-        found = _of_both(found, each)
-    return found
+        result = _of_both(result, each)
+    return result
 
 
 def _of_both(x: Form, y: Form) -> Form:
@@ -97,19 +97,19 @@ def _of_both(x: Form, y: Form) -> Form:
 
 
 def fits(found: Form, known: Form) -> bool:
-    """Whether an element of the one form may be one of the other."""
+    """Whether an element of one schema is also of the other."""
     return found is not None and _of_both(found, known) == known
 
 
 def leaves(known: Form) -> list[_Leaf]:
-    """Those that arrays have rows for."""
+    """The leaves of a schema, one per row array."""
     if isinstance(known, _Parts):
         return [x for each in known.parts for x in leaves(each)]
-    return [known, _Leaf("truth", "bool", ())] if known.kind == "either" else [known]
+    return [known, _Leaf("boolean", "bool", ())] if known.kind == "either" else [known]
 
 
 def values(builder: TraceBuilder, x: Any, known: Form) -> list[Any]:
-    """What the rows for the leaves have."""
+    """The values to store in the rows of the leaves."""
     if isinstance(known, _Parts):
         return [value for part, each in zip(parts_of(x), known.parts) for value in values(builder, part, each)]
     if known.kind == "either":
@@ -121,14 +121,14 @@ def values(builder: TraceBuilder, x: Any, known: Form) -> list[Any]:
 
 
 def arrays(x: Any) -> list[Any]:
-    """The arrays of the trace in an element."""
+    """The traced arrays in an element."""
     if class_of(x) in (tuple, list, dict):
         return [part for each in parts_of(x) for part in arrays(each)]
     return [x] if type(x) is Tracer and (x.shape or x.is_array) else []
 
 
 def made(builder: TraceBuilder, known: Form, found: Iterator[Any], shared: Callable[[Any], None]) -> Any:
-    """The element of values that `values` gave; what is made that is an array is told to `shared`."""
+    """Rebuild an element from the row values of `values`; `shared` is called with each array made."""
     if isinstance(known, _Parts):
         parts = [made(builder, each, found, shared) for each in known.parts]
         return dict(zip(known.keys, parts)) if known.cls == "dict" else tuple(parts) if known.cls == "tuple" else parts
@@ -146,25 +146,25 @@ def made(builder: TraceBuilder, known: Form, found: Iterator[Any], shared: Calla
 
 # -- what is in variables ----------------------------------------------------------------------------
 class Instead:
-    """What a variable has instead of a list: all that it does not do is done to a list, in another trace, in which the
-    loop is recorded turn by turn. `_turns` is what is to be `varying` in that."""
+    """Base of list stand-ins in variables: any unsupported use restarts the trace with the loop recorded iteration by
+    iteration, by the `varying` key `_turns`."""
 
-    __slots__ = ("_builder", "_turns")
+    __slots__ = ("_builder", "_iterations")
 
-    def __init__(self, builder: TraceBuilder, turns: Hashable):
-        self._builder, self._turns = builder, turns
+    def __init__(self, builder: TraceBuilder, iterations: Hashable):
+        self._builder, self._iterations = builder, iterations
 
     def misused(self, *_: Any, **__: Any) -> NoReturn:
-        """Anything else is done to it."""
-        raise self._builder.restarts(self._turns)
+        """Restart the trace, because of an unsupported use."""
+        raise self._builder.restarts(self._iterations)
 
     def __getattr__(self, name: str) -> NoReturn:
         self.misused()
 
     def _share(self, x: Any) -> None:
-        """The list has the array itself: what is written to it, or to what it is a view of, would be seen there, so the
-        trace ends then."""
-        listed, entry = self._builder.listed, self._turns
+        """Record that the list holds the array object itself: a write to it or to a base of it would be visible there,
+        and ends the trace."""
+        listed, entry = self._builder.listed, self._iterations
         listed.setdefault(id(x), (x, entry))
         while x.origin is not None:
             x = x.origin.base
@@ -181,13 +181,13 @@ for _name in _OF_LISTS:
 
 # -- rows ------------------------------------------------------------------------------------------
 def starts(rows: Any, at: Any) -> list[Any]:
-    """Where a row begins."""
+    """The start position of a row."""
     zero = full(shape=(), value=0, dtype="int64")
     return [full(shape=(), value=at, dtype="int64") if type(at) is int else at, *[zero] * (len(rows.shape) - 1)]
 
 
 def row(rows: Any, at: Any) -> Any:
-    """The row at a place."""
+    """The row at a position."""
     n = rows.shape
-    found = dynamic_slice(rows, *starts(rows, at), sizes=(1, *n[1:]), step=(1,) * len(n))
-    return reshape(found, shape=n[1:])
+    result = dynamic_slice(rows, *starts(rows, at), sizes=(1, *n[1:]), step=(1,) * len(n))
+    return reshape(result, shape=n[1:])

@@ -1,8 +1,8 @@
-"""Tables: lists and tuples of which the turns of a loop do nothing but read elements, by a number of the trace.
+"""Trace lists and tuples that a loop only indexes with traced integers, as stacked arrays.
 
-While such a loop is recorded the local variable has a `Table` instead: arrays with a row for each element. So an
-element is read in the same way in each turn, and its value is one of the call. Where the loop is left, the variable has
-its list again. Nothing may change the list, or an array in it, while there is a table.
+While the loop is recorded, the local variable holds a `Table`: arrays with one row per element. Every iteration then
+reads an element in the same way. After the loop, the variable holds its list again. The list and its arrays must not
+change while the table exists.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from tracegrad.ops.elementwise.table import add, greater_equal, less, logical_and, where
 from tracegrad.ops.shape.stack_split import stack
-from tracegrad.trace.builder.abort import TABLES, TURN_BY_TURN
+from tracegrad.trace.builder.abort import ITERATION_BY_ITERATION, TABLES
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.bytecode.exception_regions import Namespace
 from tracegrad.trace.bytecode.frame_locals import variables
@@ -46,27 +46,27 @@ _LENT = LentList.__getitem__.__code__
 
 
 class Given(NamedTuple):
-    """What stands for an element or is in one, and can be changed: the parts that it had, what is to be `varying` if it
-    is changed, and whether it is not the object itself."""
+    """A mutable stand-in of an element or of a part of it: its original parts, the `varying` key if it is changed, and
+    whether it is a new object."""
 
     value: Any
     parts: list[Any]
-    turns: Hashable
+    iterations: Hashable
     is_copy: bool
 
     @property
     def is_changed(self) -> bool:
-        """Whether it has other parts."""
+        """Whether its parts have changed."""
         return _are_other(self.parts, self.value)
 
 
 class Table(Instead):
-    """What is read from a list or a tuple."""
+    """Read-only stand-in of a list or a tuple, with its elements as rows of arrays."""
 
     __slots__ = ("_form", "_frame", "_items", "_limits", "_rows", "_seen", "_within")
 
-    def __init__(self, builder: TraceBuilder, items: Sequence[Any], known: Form, turns: Hashable):
-        super().__init__(builder, turns)
+    def __init__(self, builder: TraceBuilder, items: Sequence[Any], known: Form, iterations: Hashable):
+        super().__init__(builder, iterations)
         self._items, self._form = items, known
         self._frame, self._within = None, frozenset[int]()
         self._seen = list(_flat(items))
@@ -74,17 +74,17 @@ class Table(Instead):
         self._limits: list[tuple[int, int] | None] = []
 
     def lies(self, place: Place) -> Table:
-        """The table, as that in a variable of the frame while it is in the loop of this place."""
+        """This table, bound to a variable of the frame inside the loop of this place."""
         self._frame, self._within = place.frame, place.within
         return self
 
-    def of(self, turns: Hashable) -> None:
-        """Say what is to be `varying`."""
-        self._turns = turns
+    def of(self, iterations: Hashable) -> None:
+        """Set the `varying` key."""
+        self._iterations = iterations
 
     @property
     def state(self) -> list[Any]:
-        """What it is: kept as it was, and the rows."""
+        """The loop-invariant key of the table, and its rows."""
         if self.is_changed:
             self.misused()
         if not self._rows:
@@ -103,10 +103,10 @@ class Table(Instead):
         if not inside and not self._is_inside(index, n):
             self.misused()  # which raises what Python does, where Python does
         at = index % n if type(index) is int else index if low >= 0 else where(less(index, 0), add(index, n), index)
-        found = made(self._builder, self._form, iter([row(rows, at) for rows in self._rows]), self._share)
-        self._bound(found)
-        self._builder.given += [Given(x, list(_flat(x)), self._turns, True) for x in _single(found)]
-        return found
+        result = made(self._builder, self._form, iter([row(rows, at) for rows in self._rows]), self._share)
+        self._bound(result)
+        self._builder.given += [Given(x, list(_flat(x)), self._iterations, True) for x in _single(result)]
+        return result
 
     def __len__(self) -> int:
         if self.is_changed:
@@ -118,7 +118,7 @@ class Table(Instead):
         return within is not False and self._builder.holds(within)
 
     def _bound(self, found: Any) -> None:
-        """Say between which numbers the integers of an element lie."""
+        """Record the bounds of the integers of an element."""
         numbers = [x for x in _flat(found) if isinstance(x, Tracer)]
         for x, limits in zip(numbers, self._limits):
             if limits is not None:
@@ -132,31 +132,31 @@ class Table(Instead):
         for x in arrays(self._items):
             self._share(x)
         within = [x for x in _single(self._items) if x is not self._items and not isinstance(x, Tracer)]
-        self._builder.given += [Given(x, list(_flat(x)), self._turns, False) for x in within]
+        self._builder.given += [Given(x, list(_flat(x)), self._iterations, False) for x in within]
         numbers = zip(*[[y for y in _flat(x) if _is_leaf(y)] for x in self._items])
-        whole = [x.kind == "number" and x.dtype == "int64" for x in leaves(self._form) if x.kind != "truth"]
+        whole = [x.kind == "number" and x.dtype == "int64" for x in leaves(self._form) if x.kind != "boolean"]
         self._limits = [_limits(each) if is_whole else None for each, is_whole in zip(numbers, whole)]
 
     @property
     def is_changed(self) -> bool:
-        """Whether the list is not what it was, or something that was read from one."""
+        """Whether the list, or an object read from it, has changed."""
         return _are_other(self._seen, self._items) or any(x.is_changed for x in self._builder.given)
 
     # -- as of lists that grow: see `tracegrad.trace.loops.appended_list` -----------------------------------------
     @property
     def wider(self) -> None:
-        """There is room for all."""
+        """None, because a table always has enough room."""
         return None
 
     def settled(self) -> Sequence[Any]:
-        """The list."""
+        """The original list."""
         if self.is_changed:
             self.misused()
         return self._items
 
 
 def _flat(x: Any) -> Iterator[Any]:
-    """An element and all of its parts, with the keys of dicts."""
+    """An element and all its nested parts, with the keys of dicts."""
     yield x
     if class_of(x) is dict:
         yield from x
@@ -174,7 +174,7 @@ def _are_other(before: list[Any], x: Any) -> bool:
 
 
 def _single(x: Any) -> list[Any]:
-    """The objects in an element of which it matters which they are: those that can be changed."""
+    """The mutable objects in an element, whose identity matters."""
     return [y for y in _flat(x) if class_of(y) in (list, dict) or (isinstance(y, Tracer) and arrays(y))]
 
 
@@ -188,43 +188,45 @@ def _limits(numbers: Iterable[Any]) -> tuple[int, int]:
 
 
 # -- lists ----------------------------------------------------------------------------------------
-def table_of(builder: TraceBuilder, items: Any, turns: Hashable = None) -> Table | None:
-    """The table of a list or a tuple; None if its elements are no rows of arrays, or one array twice."""
+def table_of(builder: TraceBuilder, items: Any, iterations: Hashable = None) -> Table | None:
+    """The table of a list or a tuple; None if its elements cannot be stored as rows, or an array occurs twice."""
     if class_of(items) not in (list, tuple) or not items or form(items[0], (tuple, list, dict)) is None:
         return None
     known = together([form(x, (tuple, list, dict)) for x in items])
     single = [id(x) for x in _single(items)]
     strange = any(isinstance(x, np.ndarray) and not isinstance(x, Tracer) for x in _flat(items))
-    return None if known is None or strange or len(set(single)) < len(single) else Table(builder, items, known, turns)
+    return (
+        None if known is None or strange or len(set(single)) < len(single) else Table(builder, items, known, iterations)
+    )
 
 
 def tables(builder: TraceBuilder, place: Place) -> dict[str, Table]:
-    """Those instead of the lists in local variables, of which elements are read by numbers of the trace, where a loop
-    begins that does nothing else with them."""
+    """Tables for the lists in local variables that the loop beginning here only indexes by traced numbers."""
     code = place.instruction[0]
     names = {x[2] for x in builder.world.varying if isinstance(x, tuple) and x[:2] == (TABLES, code)}
     if not names & place.only_read or builder.world.keeps_lists:
         return {}
-    held, turns = variables(place.frame), (TURN_BY_TURN, *place.instruction)
-    found = {name: table_of(builder, held.get(name), turns) for name in names & place.only_read}
-    return {name: x.lies(place) for name, x in found.items() if x is not None}
+    held, iterations = variables(place.frame), (ITERATION_BY_ITERATION, *place.instruction)
+    table = {name: table_of(builder, held.get(name), iterations) for name in names & place.only_read}
+    return {name: x.lies(place) for name, x in table.items() if x is not None}
 
 
 def require_kept(builder: TraceBuilder, handed: Collection[Any]) -> None:
-    """The trace ends, and these are handed out: nothing that stands for an element is among them or has been changed,
-    nor what it stands for."""
+    """Check at the end of the trace that no stand-in of an element escapes or has changed, and that the elements are
+    unchanged."""
     if builder.given:
         seen = set(map(id, handed))
         for x in builder.given:
             if x.is_changed or (x.is_copy and id(x.value) in seen):
-                raise builder.restarts(x.turns)
-    turns = builder.elements.lost(handed)
-    if turns is not None:
-        raise builder.restarts(turns)
+                raise builder.restarts(x.iterations)
+    iterations = builder.elements.lost(handed)
+    if iterations is not None:
+        raise builder.restarts(iterations)
 
 
 def _asked(self: Number) -> int:
-    """What a traced number is as an index: where it would be that of a list that a loop reads, this may be a table."""
+    """The value of a traced number used as an index; if it indexes a list that a loop reads, the trace restarts with a
+    table."""
     builder, frame = self.builder, sys._getframe(1)
     while frame.f_code is _LENT and frame.f_back is not None:
         frame = frame.f_back

@@ -1,7 +1,7 @@
-"""Loops that were found to be long: another function that runs one with the like is traced with it folded at once.
+"""Record which loops were long, so that a trace of a similar function folds them from the first iteration.
 
-What is known of a loop is where it stands, what the variables around it were, and of how many turns it was. It is a
-guess, which is found to be wrong as any folded loop is that has to be recorded turn by turn.
+The key of a loop is its location and the kinds of the variables around it; the value is its trip count. A hint may be
+wrong: the loop is then recorded iteration by iteration, like any folded loop that cannot stay folded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.trace.builder.abort import FOLDED, TURN_BY_TURN
+from tracegrad.trace.builder.abort import FOLDED, ITERATION_BY_ITERATION
 from tracegrad.trace.bytecode.frame_locals import variables
 from tracegrad.trace.values.tracer import Tracer
 
@@ -25,7 +25,7 @@ _known: dict[tuple[Hashable, Look], int] = {}  # the least number of turns, by t
 
 
 def look(frame: Any) -> Look:
-    """What the variables are like where a loop begins.
+    """The kinds of the variables where a loop begins, as a key.
 
     >>> def begins(x):
     ...     import sys
@@ -42,21 +42,23 @@ def _kind(x: Any) -> Hashable:
     return x.__code__ if type(x) is types.FunctionType else type(x).__qualname__
 
 
-def note_long(key: Hashable, alike: Look, turns: int) -> None:
-    """A loop of so many turns is long."""
+def note_long(key: Hashable, alike: Look, iterations: int) -> None:
+    """Record that a loop with this trip count is long."""
     if len(_known) >= _MOST:
         _known.clear()
-    _known[key, alike] = min(turns, _known.get((key, alike), turns))
+    _known[key, alike] = min(iterations, _known.get((key, alike), iterations))
 
 
-def was_long(key: Hashable, alike: Look, turns: int) -> bool:
-    """Whether one that looked like this, of no more turns, was long."""
+def was_long(key: Hashable, alike: Look, iterations: int) -> bool:
+    """Whether a similar loop with no more iterations was long."""
     known = _known.get((key, alike))
-    return known is not None and known <= turns
+    return known is not None and known <= iterations
 
 
 def forget_short(varying: Iterable[Any]) -> None:
-    """Forget the loops that had to be recorded turn by turn after all."""
-    turn_by_turn = {(FOLDED, *x[1:]) for x in varying if isinstance(x, tuple) and x[0] == TURN_BY_TURN}
-    for each in [x for x in list(_known) if x[0] in turn_by_turn] if turn_by_turn else ():
+    """Forget the loops that had to be recorded iteration by iteration."""
+    iteration_by_iteration = {
+        (FOLDED, *x[1:]) for x in varying if isinstance(x, tuple) and x[0] == ITERATION_BY_ITERATION
+    }
+    for each in [x for x in list(_known) if x[0] in iteration_by_iteration] if iteration_by_iteration else ():
         _known.pop(each, None)

@@ -1,7 +1,8 @@
-"""Views in the state of a loop: local variables have arrays of their own instead, which are values that turns change as
-any others. Where the loop is left, those that no turn has changed are the views again. One that is written to, handed
-out, or asked how it lies in memory ends the trace, for one whose loop has the view, and what it is of, in its state
-(`Moment._relatives`)."""
+"""Replace views in the state of a loop by separate arrays, so that every iteration can carry them as values.
+
+After the loop, each array that no iteration has changed is the view again. If the array is written to, returned, or
+its layout is read, the trace ends. The next trace carries the view together with its base (`Moment._relatives`).
+"""
 
 from __future__ import annotations
 
@@ -23,21 +24,21 @@ __all__ = ["Ends", "has_views", "put_back", "take_apart"]
 
 
 def take_apart(builder: TraceBuilder, place: Place, own: Collection[str]) -> None:
-    """Let views in local variables, and what the variables `own` have, be arrays of their own, until one of them or
-    what they are of is updated."""
+    """Replace views in local variables, and the values of the variables `own`, by separate arrays, until one of them or
+    its base is updated."""
     if (VIEWS, *place.instruction) in builder.world.varying or tells_apart(place.frame.f_code):
         return
     new: dict[str, Any] = {}
     for name, x in variables(place.frame).items():
-        made = x if name in place.dead else _apart(builder, place, x, name in own)
-        if made is not x:
-            new[name] = made
+        result = x if name in place.dead else _apart(builder, place, x, name in own)
+        if result is not x:
+            new[name] = result
     if new:
         set_variables(place.frame, new)
 
 
 def _apart(builder: TraceBuilder, place: Place, x: Any, own: bool = False) -> Any:
-    """What a variable has instead of `x`, which is `x` itself where that is no view and need not be its `own`."""
+    """The separate array for `x`; `x` itself if it is no view and need not be `own`."""
     if type(x) is tuple:
         parts = tuple([_apart(builder, place, each) for each in x])
         return x if all(map(is_, parts, x)) else parts
@@ -51,10 +52,10 @@ def _apart(builder: TraceBuilder, place: Place, x: Any, own: bool = False) -> An
     copy = x.copied()
     if not view:
         copy.node = fresh(x, tag=builder.new_tag()).node
-    turns = (VIEWS, *place.instruction)
-    builder.apart[id(copy)] = Apart(copy, turns, (x,), place.frame, place.within, copy.node)
+    iterations = (VIEWS, *place.instruction)
+    builder.apart[id(copy)] = Apart(copy, iterations, (x,), place.frame, place.within, copy.node)
     while True:
-        builder.apart.setdefault(id(x), Apart(x, turns))
+        builder.apart.setdefault(id(x), Apart(x, iterations))
         if x.origin is None:
             return copy
         x = x.origin.base
@@ -65,13 +66,13 @@ def _is_view(x: Tracer) -> bool:
 
 
 def has_views(x: Tracer) -> bool:
-    """Whether there are views of an array, but for those that loops have others instead of."""
+    """Whether there are views of an array, except views that loops have replaced."""
     return any(view is not None and id(view) not in x.builder.apart for view in [r() for r in x.views])
 
 
 class Ends:
-    """What the arrays in the state of a loop may be at the end of its turns, by their numbers in the state: what others
-    that are taken for their own may be."""
+    """Possible arrays in the state of a loop at the end of its iterations, by their number in the state: the views that
+    each may stand for."""
 
     def __init__(self, first: dict[int, Apart]):
         self._first = first  # what that is where the loop begins
@@ -79,26 +80,26 @@ class Ends:
         self._same: set[int] = set()  # those which a turn leaves as they were where the loop began
 
     def like(self, other: Ends) -> None:
-        """What was begun elsewhere may end as it has there."""
+        """Copy the possible ends of a loop that was entered elsewhere."""
         self._apart, self._same = {k: [*x] for k, x in other._apart.items()}, set(other._same)
 
-    def add(self, builder: TraceBuilder, before: Collection[int], now: Collection[Tracer], turned: bool) -> None:
-        """A way is over that began with the arrays of these ids, and has ended with these arrays; `turned`: there is a
-        turn, so that they end as one way does."""
+    def add(self, builder: TraceBuilder, before: Collection[int], now: Collection[Tracer], transposed: bool) -> None:
+        """Record the end of a path that began with the arrays of these ids and ended with these arrays; `turned`: at
+        least one iteration runs, so the arrays end as on some path."""
         for k, (old, x) in enumerate(zip(before, now)):
             known, ends, first = builder.apart.get(id(x)), self._apart.setdefault(k, []), self._first.get(k)
             if old == id(x):
                 self._same.add(k)
             elif known is not None and known.views:
                 ends.append(known)
-            may_be = [*ends, first] if first is not None and (k in self._same or not turned) else ends
+            may_be = [*ends, first] if first is not None and (k in self._same or not transposed) else ends
             views = {id(v): v for each in may_be for v in each.views}
             if views and not (first is not None and first.array is x and len(views) == 1):
-                builder.apart[id(x)] = Apart(x, may_be[0].turns, tuple(views.values()))
+                builder.apart[id(x)] = Apart(x, may_be[0].iterations, tuple(views.values()))
 
 
 def put_back(builder: TraceBuilder, place: Place, answer: bool) -> None:
-    """Traced code goes on from a place: variables whose loops end there have their views again."""
+    """Restore the views of variables whose loops end where traced code continues."""
     target = place.target(answer)
     left = {
         key: x for key, x in builder.apart.items()
@@ -106,7 +107,7 @@ def put_back(builder: TraceBuilder, place: Place, answer: bool) -> None:
     }  # fmt: skip
     if not left:
         return
-    new = {name: made for name, x in variables(place.frame).items() if (made := _whole(x, left)) is not x}
+    new = {name: result for name, x in variables(place.frame).items() if (result := _whole(x, left)) is not x}
     if new:
         set_variables(place.frame, new)
     # What nothing else has any more is of no importance, nor what it was a view of.

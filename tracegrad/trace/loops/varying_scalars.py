@@ -1,5 +1,4 @@
-"""NumPy's scalars that are known, as elements of arrays of constants are, and differ from turn to turn of a loop: where
-it is met again, they are values of the trace."""
+"""Promote constant NumPy scalars that vary between iterations of a loop to traced values (widening)."""
 
 from __future__ import annotations
 
@@ -21,13 +20,13 @@ SCALAR = "scalar"
 
 
 def scalars_differ(before: Any, now: Any) -> set[Hashable]:
-    """What is to be `varying` for the local variables that differ in two moments, and have such a scalar in one."""
-    found: set[Hashable] = set()
+    """The `varying` keys of local variables that differ between two states and hold a NumPy scalar in one."""
+    results: set[Hashable] = set()
     if before.size == now.size:
         for k, (x, y) in enumerate(zip(before.words[: before.size], now.words)):
             if x != y and k - 1 in now.names and (_is_scalar(x) or _is_scalar(y)):
-                found.add((*now.wide, now.names[k - 1][0], SCALAR))
-    return found - set(now.builder.world.varying)
+                results.add((*now.wide, now.names[k - 1][0], SCALAR))
+    return results - set(now.builder.world.varying)
 
 
 def _is_scalar(word: Any) -> bool:
@@ -35,7 +34,7 @@ def _is_scalar(word: Any) -> bool:
 
 
 def trace_scalars(builder: TraceBuilder, place: Place, names: Collection[str]) -> None:
-    """Make values of the trace of those in these local variables."""
+    """Convert the scalars in these local variables to traced values."""
     new = {}
     for name, x in variables(place.frame).items() if names else ():
         if name in names and isinstance(x, np.generic) and x.dtype.kind in "biuf":

@@ -1,1 +1,1 @@
-"""Proxies: what traced code sees instead of functions, modules, namespaces, and objects from outside."""
+"""Proxies that traced code sees instead of functions, modules, namespaces, and objects from outside."""

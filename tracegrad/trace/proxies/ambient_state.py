@@ -1,4 +1,4 @@
-"""State that is read by calls, and how it is read again at each call: the environment, context variables, settings."""
+"""Guard ambient state that calls read: the environment, context variables, and settings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _UNSET = Context.UNSET
 
 
 def _world() -> Any:
-    """The world of the trace under way, if there is one."""
+    """The world of the current trace, if there is one."""
     trace = current_trace()
     return trace.world if trace is not None and trace.world.open else None
 
@@ -40,7 +40,7 @@ def _outside(what: str) -> UnsupportedError:
 
 
 class Modules(Mapping[str, Any]):
-    """`sys.modules` in traced code."""
+    """Proxy of `sys.modules`."""
 
     def __getitem__(self, name: str) -> Any:
         world = _world()
@@ -60,12 +60,12 @@ class Modules(Mapping[str, Any]):
 
 
 def _held() -> Any:
-    """What `os.environ` has in the encoding of the system."""
+    """The variables of `os.environ` in the system's encoding."""
     return vars(os.environ)["_data"]
 
 
 class Environment(Mapping[str, str]):
-    """`os.environ` in traced code."""
+    """Proxy of `os.environ`."""
 
     def __getitem__(self, name: str) -> str:
         world = _world()
@@ -107,7 +107,7 @@ _ENVIRONMENT = Environment()
 
 
 class ContextVariable:
-    """A `contextvars.ContextVar` in traced code."""
+    """Proxy of a `contextvars.ContextVar`."""
 
     __slots__ = ("_real",)
 
@@ -124,9 +124,9 @@ class ContextVariable:
         world, source = _world(), Context(self._real, self._real.name)
         if world is None:
             return self._real.get(*default)
-        found = self._real.get(_UNSET)
-        if found is not _UNSET:
-            return world.translate(found, source)
+        result = self._real.get(_UNSET)
+        if result is not _UNSET:
+            return world.translate(result, source)
         world.assume(source, "absent", None)
         return self._real.get(*default)
 
@@ -153,8 +153,8 @@ def _geterr() -> Any:
 
 
 def _question(world: Any, real: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Callable[..., Any], Any] | None:
-    """What to ask at each call, and for what: paths are texts, and keywords a part of the function. None where it is
-    not known by itself, and asked once."""
+    """The function to call again at each call, and its key: paths are texts, and keywords are part of the function.
+    None if it is unknown, and called once."""
     asked = tuple([os.fspath(x) if isinstance(x, os.PathLike) else x for x in args])
     if not all(map(_is_fixed, (*asked, *kwargs.values()))):
         if world.once:
@@ -167,7 +167,7 @@ def _question(world: Any, real: Callable[..., Any], args: Any, kwargs: Any) -> t
 
 
 def _is_fixed(x: Any) -> bool:
-    """Whether an argument says by itself what is asked."""
+    """Whether an argument is a constant that identifies the call."""
     return all(map(_is_fixed, x)) if type(x) is tuple else issubclass(type(x), _FIXED)  # a traced number is no float
 
 
@@ -177,7 +177,7 @@ _MOST_PARTS = 4
 
 
 def _answer(world: Any, answer: Any, source: Called) -> Any:
-    """The answer, which each call compares. One of many parts is made anew each time, and compared as a whole."""
+    """The result that each call compares. A result with several parts is rebuilt each time, and compared as a whole."""
     if type(answer) in (tuple, list, dict, set) and len(answer) > _MOST_PARTS:
         with contextlib.suppress(Opaque):
             world.assume(source, "state", State(answer, compare=True).key)
@@ -186,7 +186,7 @@ def _answer(world: Any, answer: Any, source: Called) -> Any:
 
 
 def reader(real: Callable[..., Any]) -> Callable[..., Any]:
-    """A function whose answer is a guard: it is called again at each call."""
+    """A function whose result is a guard: each call evaluates it again."""
 
     @functools.wraps(real)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -213,14 +213,14 @@ def reader(real: Callable[..., Any]) -> Callable[..., Any]:
 
 # -- what the functions and objects of a module read -------------------------------------------------------
 def _decimals() -> Any:
-    """What decides how Decimals are computed with, in the context of the call."""
+    """The context settings that Decimal arithmetic depends on."""
     now: Any = sys.modules["decimal"].getcontext()
     traps = tuple([(signal.__name__, on) for signal, on in now.traps.items()])
     return now.prec, now.rounding, now.Emin, now.Emax, now.capitals, now.clamp, traps
 
 
 def _time_zone() -> Any:
-    """What decides which time it is where the process is."""
+    """The settings that the local time of the process depends on."""
     return time.tzname, time.timezone, _held().get(_TZ)
 
 
@@ -230,8 +230,8 @@ _CONTEXT = ("getcontext", "setcontext")
 
 
 def of_settings(world: Any, x: Any) -> Any:
-    """Guard the settings of the module that a function, a class or an object of a class is of. What stands for one that
-    hands these out to be changed, in a way that no trace sees; None for all others."""
+    """Guard the settings of the module that a function, a class or an instance belongs to. Returns a stand-in for a
+    function that hands out mutable settings, which no trace could see change; None for all others."""
     read = _SETTINGS.get(x.__module__ if hasattr(x, "__module__") else type(x).__module__)
     if read is None or world.once:
         return None

@@ -1,4 +1,4 @@
-"""What traced code sees in the place of built-in functions that do not ask what their arguments stand for."""
+"""Proxies of built-in functions that would not recognize traced values (`type`, `isinstance`, `id` and others)."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ _OF_CLASSES = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
 def unshadowed(x: Any) -> Any:
-    """The real object of a shadow, or the class that another stands for; anything else as it is."""
+    """The real object of a shadow, or the class behind a class stand-in; other objects unchanged."""
     if type(x) in (InPlace, Taken):
         return x.real
     return _get(x, "_real") if isinstance(type(x), type) and issubclass(type(x), Shadowed) else real_of(x)
 
 
 def _isinstance(x: Any, classes: Any) -> bool:
-    """`isinstance`, with traced values taken for what they stand for."""
+    """`isinstance`, which treats traced values as the values they stand for."""
     if not _is_traced(x):
         return isinstance(x, classes) or _not_of(type(unshadowed(x)), classes)
     if type(classes) is tuple:
@@ -64,12 +64,12 @@ def _isinstance(x: Any, classes: Any) -> bool:
 
 
 def _issubclass(cls: Any, classes: Any) -> bool:
-    """`issubclass`, whose answer of an abstract base class may be another one at another call."""
+    """`issubclass`, guarded for abstract base classes, whose result may change between calls."""
     return issubclass(cls, classes) or _not_of(cls, classes)
 
 
 def _not_of(cls: Any, classes: Any) -> bool:
-    """False, on which the trace depends: a class that is none of an abstract base class's may be registered there."""
+    """Return False and guard it: a class may later be registered with an abstract base class."""
     world: Any = getattr(recorder(), "world", None)
     if world is not None and world.open and isinstance(cls, type):
         for base in classes if type(classes) is tuple else getattr(classes, "__args__", (classes,)):
@@ -88,7 +88,7 @@ def _is_traced(x: Any) -> bool:
 
 def _array(shape: Any, dtype: Any = float, buffer: Any = None, offset: Any = 0, strides: Any = None,
            order: Any = None) -> Any:  # fmt: skip
-    """`np.ndarray`, the class as a function: an array that nothing is written into yet, or one of a buffer's memory."""
+    """`np.ndarray` as a function: an uninitialized array, or an array in the memory of a buffer."""
     if strides is None and buffer is None:
         return _EMPTY(shape, dtype, order or "C")
     if peer_of(shape, buffer, offset, strides) is not None:
@@ -97,7 +97,7 @@ def _array(shape: Any, dtype: Any = float, buffer: Any = None, offset: Any = 0, 
 
 
 def _unbound(method: Any) -> Any:
-    """A method of the class of arrays as a function, which takes a traced array as well."""
+    """A method of the array class as a function, which also takes traced arrays."""
     name: str = method.__name__
 
     @functools.wraps(method)
@@ -120,12 +120,12 @@ REWRITTEN[np.ndarray] = ARRAYS
 
 
 class _TypeMeta(type):
-    """`type`, but that the type of a traced value is that of what it stands for."""
+    """Metaclass of the `type` proxy: a traced value has the type of the value it stands for."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and (cls is _Type or _is_traced(args[0])):
-            found = _class_of_traced(args[0]) if _is_traced(args[0]) else _class_of(args[0])
-            return ARRAYS if found is np.ndarray else found
+            result = _class_of_traced(args[0]) if _is_traced(args[0]) else _class_of(args[0])
+            return ARRAYS if result is np.ndarray else result
         return type(*args, **kwargs) if cls is _Type else super().__call__(*args, **kwargs)
 
     def __instancecheck__(cls, x: Any) -> bool:
@@ -133,7 +133,7 @@ class _TypeMeta(type):
 
 
 def _class_of_traced(x: Any) -> Any:
-    """The class of what a traced value stands for, which the trace notes to have been asked for."""
+    """The class that a traced value stands for; the trace notes the read."""
     trace: Any = current_trace()
     if trace is not None and not trace.world.class_asked:
         trace.world.class_asked = located("type() is asked for the class of a value, ask isinstance()")
@@ -141,21 +141,21 @@ def _class_of_traced(x: Any) -> Any:
 
 
 def _class_of(x: Any) -> Any:
-    """The class of what is not traced. Traced code may make objects of that of a shadow."""
-    found = numpys(type(genuine(unshadowed(x))))
+    """The class of an untraced object. Traced code may instantiate the class of a shadow."""
+    result = numpys(type(genuine(unshadowed(x))))
     if isinstance(type(x), type) and issubclass(type(x), Shadowed):
-        _get(x, "_world").natives.note(found)
-        _get(x, "_world").assume(Attribute(_get(x, "_source"), "__class__"), "is", found)
-    return found
+        _get(x, "_world").natives.note(result)
+        _get(x, "_world").assume(Attribute(_get(x, "_source"), "__class__"), "is", result)
+    return result
 
 
 class _Type(type, metaclass=_TypeMeta):
-    """What traced code sees as `type`."""
+    """The proxy of `type`."""
 
 
 def _print(*values: Any, file: Any = None, **options: Any) -> None:
-    """`print`: people are shown the values of the call being traced, another file is given those of each call; also one
-    that traced code has put in the place of `sys.stdout`."""
+    """`print`: shows the values of the call being traced on the console; other files, and a replaced `sys.stdout`, get
+    the values of each call."""
     tell()
     trace: Any = current_trace()
     streams = (sys.stdout, sys.stderr) if trace is None else trace.world.streams
@@ -172,12 +172,12 @@ def _shown(x: Any) -> Any:
 
 
 def _hasattr(x: Any, name: str) -> bool:
-    """`hasattr`, of what traced values stand for."""
+    """`hasattr`, for the values that traced values stand for."""
     return has(x, name) if _is_traced(x) else hasattr(x, name)
 
 
 def _getattr(x: Any, name: str, *default: Any) -> Any:
-    """`getattr`, of what traced values stand for."""
+    """`getattr`, for the values that traced values stand for."""
     if name == "__class__" and _is_traced(x):
         return _Type(x)
     if _is_traced(x) and not has(x, name):
@@ -190,7 +190,7 @@ def _getattr(x: Any, name: str, *default: Any) -> Any:
 
 
 def _dir(*args: Any) -> list[str]:
-    """`dir`: what is listed there of objects, classes and modules of the user's, no guard could ask for again."""
+    """`dir`, refused for user objects, classes and modules, because no guard can repeat the listing."""
     if not args:
         return sorted(sys._getframe(1).f_locals)
     world: Any = getattr(recorder(), "world", None)
@@ -202,7 +202,7 @@ def _dir(*args: Any) -> list[str]:
 
 
 def _vars(*args: Any) -> Any:
-    """`vars`: all that a class has is guarded, which is listed there."""
+    """`vars`, which guards all attributes of a listed class."""
     if not args:
         return sys._getframe(1).f_locals
     world: Any = getattr(recorder(), "world", None)
@@ -213,7 +213,7 @@ def _vars(*args: Any) -> Any:
 
 @functools.wraps(id)
 def _id(x: Any, /) -> int:
-    """`id`, of what stands for something from outside: of that, which is to be the same object at each call."""
+    """`id`, of the outside object that a proxy stands for, guarded by identity."""
     trace: Any = current_trace()
     outside = trace is None or not trace.world.open or isinstance(x, Tracer)
     place = None if outside else trace.world.containers.place_of(x)
@@ -244,7 +244,7 @@ def _isscalar(element: Any) -> bool:
     return stands_for(element) is not np.ndarray if _is_traced(element) else np.isscalar(element)
 
 
-def _truth(x: Any) -> Any:
+def _boolean(x: Any) -> Any:
     return bool(x) if isinstance(x, Tracer) and x.weak and x.dtype.kind == "b" else x
 
 
@@ -257,13 +257,13 @@ def _compare(*xs: Any) -> None:
 @functools.wraps(operator.is_)
 def _is(a: Any, b: Any) -> bool:
     _compare(a, b)
-    return is_same(_truth(a), _truth(b))
+    return is_same(_boolean(a), _boolean(b))
 
 
 @functools.wraps(operator.is_not)
 def _is_not(a: Any, b: Any) -> bool:
     _compare(a, b)
-    return not is_same(_truth(a), _truth(b))
+    return not is_same(_boolean(a), _boolean(b))
 
 
 def _static(x: Any, name: str) -> Any:
@@ -272,15 +272,15 @@ def _static(x: Any, name: str) -> Any:
 
 @functools.wraps(inspect.getattr_static)
 def _getattr_static(obj: Any, attr: str, *default: Any) -> Any:
-    """`inspect.getattr_static`, of what a shadow stands for."""
+    """`inspect.getattr_static`, of the object that a shadow stands for."""
     real, world = unshadowed(obj), getattr(recorder(), "world", None)
     if world is None or not world.open or (real is obj and not isinstance(obj, type)):
         return inspect.getattr_static(real, attr, *default)
-    found, source = _static(real, attr), Called(_static, (real, attr))
-    if found is _ABSENT or real is obj:
-        world.assume(source, "is", found)
+    result, source = _static(real, attr), Called(_static, (real, attr))
+    if result is _ABSENT or real is obj:
+        world.assume(source, "is", result)
         return inspect.getattr_static(real, attr, *default)
-    return world.translate(found, source)
+    return world.translate(result, source)
 
 
 _ABSENT = object()

@@ -1,4 +1,4 @@
-"""What the class of an object from outside has for its attributes: properties, and descriptors of the user's."""
+"""Read class attributes of objects from outside: properties and descriptors of user classes."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _get = object.__getattribute__
 
 
 def static(cls: type, name: str) -> Any:
-    """What a class has under a name, itself or from a base, as it is; EMPTY for nothing."""
+    """The raw attribute of a class or its bases under a name; EMPTY if there is none."""
     return genuine(next((vars(c)[name] for c in cls.__mro__ if name in vars(c)), EMPTY))
 
 
 def of_class(owner: Any, name: str) -> Source:
-    """What the class of the object behind a shadow has under a name."""
+    """The raw class attribute of the object behind a shadow."""
     return Attribute(Attribute(_get(owner, "_source"), "__class__"), name)
 
 
 def getter(owner: Any, real: Any, name: str, found: Any) -> Any:
-    """What computes the attribute, if the class of the object has a property or a descriptor of the user's for it."""
+    """The function that computes the attribute, if the class has a property or a user-defined descriptor for it."""
     world = _get(owner, "_world")
     if isinstance(found, property) and found.fget is not None:
         world.assume(of_class(owner, name), "is", found)
@@ -60,13 +60,13 @@ def getter(owner: Any, real: Any, name: str, found: Any) -> Any:
 
 
 def assume_no_own(owner: Any, real: Any, name: str) -> None:
-    """Guard that the object behind a shadow has no attribute of its own that would come before the class's."""
+    """Guard that the object behind a shadow has no instance attribute that would hide the class attribute."""
     if hasattr(real, "__dict__"):
         _get(owner, "_world").assume(own(owner, name), "absent", None)
 
 
 def own(owner: Any, name: str) -> Source:
-    """What the object behind a shadow has itself under a name, not its class."""
+    """The instance attribute of the object behind a shadow, without its class."""
     return Item(Attribute(_get(owner, "_source"), "__dict__"), name)
 
 
@@ -85,7 +85,7 @@ _OF_STATES = ("__dir__", "__getstate__", "__reduce__", "__reduce_ex__", "__sizeo
 
 
 def _is_copied_by_dict(cls: type) -> bool:
-    """Whether `copy` makes another object of a class, and gives it the `__dict__` of the first."""
+    """Whether `copy` makes a new object of the class with the `__dict__` of the original."""
     if not cls.__dictoffset__ or copyreg._slotnames(cls):  # type: ignore[attr-defined]
         return False
     own = ("__reduce__", "__reduce_ex__", "__getstate__")
@@ -106,8 +106,8 @@ _REDUCED: dict[str, Callable[..., Any]] = {"__getstate__": _state, "__reduce_ex_
 
 
 def is_of_python(owner: Any, name: str) -> bool:
-    """Whether an attribute of an object from outside means what Python itself knows by that name; others of that form
-    are the user's, as `__wrapped__` of a decorator is."""
+    """Whether an attribute name of an outside object has Python's own meaning; other names of that form, such as
+    `__wrapped__`, are user attributes."""
     if not (name.startswith("__") and name.endswith("__")):
         return False
     real = _get(owner, "_real")
@@ -120,7 +120,8 @@ def is_of_python(owner: Any, name: str) -> bool:
 
 
 def of_python(owner: Any, name: str) -> Any:
-    """What the shadow of an object has under a name that is Python's own, and under any once the trace has ended."""
+    """The value of an attribute name with Python's own meaning, for the shadow of an object; any attribute after the
+    end of the trace."""
     world, real, cls = _get(owner, "_world"), _get(owner, "_real"), _get(owner, "__class__")
     if not world.open:
         return getattr(real, name)
@@ -139,12 +140,12 @@ def of_python(owner: Any, name: str) -> Any:
 
 # -- the `__dict__` of an object ---------------------------------------------------------------------------------------
 class Written(dict[str, Any]):
-    """What is written to the shadow of an object: its own `__dict__`, unless traced code has given it another one."""
+    """Writes to the shadow of an object: its own `__dict__`, unless traced code has assigned another one."""
 
 
 def another(owner: Any, name: str) -> BaseException:
-    """What ends the trace where traced code assigns the `__dict__` of an object, which others may have too, or its
-    `__class__`, which decides what all that follows means."""
+    """The exception that ends the trace if traced code assigns the `__dict__` of an object, which may be shared, or its
+    `__class__`, which changes the meaning of all later accesses."""
     instead = "assign its items instead" if name == "__dict__" else "make another object instead"
     what = f"the {name} of {_get(owner, '_source')} is assigned; {instead}"
     failure: BaseException = _get(owner, "_world").builder.gives_up(what)
@@ -152,7 +153,7 @@ def another(owner: Any, name: str) -> BaseException:
 
 
 def lend_dict(owner: Any) -> Any:
-    """The `__dict__` of the object behind a shadow for traced code, whose writes are seen in it from now on."""
+    """A proxy of the `__dict__` of the object behind a shadow, which sees all later writes."""
     source = Attribute(_get(owner, "_source"), "__dict__")
     lent = _get(owner, "_world").translate(_get(owner, "_real").__dict__, source)
     is_dict_of(lent, owner)
@@ -160,7 +161,7 @@ def lend_dict(owner: Any) -> Any:
 
 
 def is_dict_of(lent: Any, owner: Any) -> None:
-    """`lent` stands for the `__dict__` of the object behind a shadow, wherever it was found."""
+    """Record that `lent` stands for the `__dict__` of the object behind a shadow, wherever it was read."""
     _get(owner, "_known")["__dict__"] = lent
     _move(owner, lent)
     if isinstance(lent, LentDict):
@@ -178,7 +179,7 @@ def dict_of(owner: Any) -> Any:
 
 
 def writes_of(owner: Any) -> Any:
-    """What was written to the shadow of an object, but for what is in the lent `__dict__`."""
+    """The writes to the shadow of an object, without the writes in the `__dict__` proxy."""
     writes = _get(owner, "__dict__")
     if _get(owner, "_world").open:
         if type(writes) is not Written:
@@ -189,7 +190,7 @@ def writes_of(owner: Any) -> Any:
 
 
 def _move(owner: Any, lent: Any) -> None:
-    """Put what `object.__setattr__` has written to a shadow into the lent `__dict__` of its object."""
+    """Move writes of `object.__setattr__` on a shadow into the `__dict__` proxy of its object."""
     writes = _get(owner, "__dict__")
     several = list(writes.items())
     writes.clear()
@@ -198,12 +199,12 @@ def _move(owner: Any, lent: Any) -> None:
 
 
 def runs_code(found: Any) -> bool:
-    """Whether what a class has for an attribute runs code of the user's when it is read."""
+    """Whether reading a class attribute runs user code."""
     return type(found) is functools.cached_property or hook(type(found), "__get__") is not None
 
 
 def _computed_once(owner: Any, name: str, compute: Any) -> Any:
-    """What a `cached_property` computes, which the object has then."""
+    """The value of a `cached_property`, which is then stored in the object."""
     value = compute(owner)
     lent = _get(owner, "_known").get("__dict__")
     (_get(owner, "__dict__") if lent is None else lent)[name] = value
@@ -211,19 +212,19 @@ def _computed_once(owner: Any, name: str, compute: Any) -> Any:
 
 
 def _is_data(x: Any) -> bool:
-    """Whether a property or a descriptor of the user's is asked before what the object itself has."""
+    """Whether a property or a user-defined descriptor takes precedence over instance attributes (data descriptor)."""
     asked = hook(type(x), "__set__") is not None or hook(type(x), "__delete__") is not None
     return asked or (isinstance(x, property) and x.fget is not None)
 
 
 def descriptor(owner: Any, name: str, found: Any) -> Any:
-    """The shadow of what the class of an object has for an attribute."""
+    """The shadow of a descriptor in the class of an object."""
     world, place = _get(owner, "_world"), Static(type(_get(owner, "_real")), name)
     world.inherits(place.parent, place.inherited())
     return world.translate(found, place.inherited())
 
 
 def data_names(cls: Any) -> tuple[str, ...]:
-    """The names under which the class decides what is read and written, whatever its objects hold."""
+    """The names for which the class decides reads and writes (data descriptors)."""
     names = dict.fromkeys(name for c in cls.__mro__ for name in vars(c) if not name.startswith("__"))
     return tuple([name for name in names if _is_data(static(cls, name))])

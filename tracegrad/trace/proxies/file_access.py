@@ -1,7 +1,7 @@
-"""Files and processes in traced code.
+"""Restrict access to files and processes in traced code.
 
-What is read of them is another thing at each call, so reading is refused. What is written, and what another process
-does, is to happen at each call: such a function runs as plain Python. Whether a file is there is asked at each call.
+Reading a file is refused, because its content may differ at each call. A function that writes a file or runs another
+process runs as plain Python at each call. Whether a file exists is a guard, checked at each call.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ _NAMES = {
 
 
 def file_by_name(value: Any) -> Any:
-    """What stands for a function or class of one of these modules; None for others."""
+    """The stand-in of a function or class of one of these modules; None for others."""
     around, names = _NAMES.get(value.__module__, (_reading, ()))
     return around(value, f"{value.__module__}.{value.__name__}") if value.__name__ in names else None
 
@@ -111,7 +111,7 @@ _KIND: Any = type(pathlib.Path())
 
 
 class _Path(_KIND):  # type: ignore[misc]
-    """A path in traced code."""
+    """Proxy of a path."""
 
     __slots__ = ()
     open = _opening(pathlib.Path.open, "Path.open")
@@ -130,7 +130,7 @@ for _name, _ask in _ASKED.items():
 
 
 def _place(name: str) -> Callable[..., Any]:
-    """What a path answers with another one, by the folder or the user of the process."""
+    """A path method that depends on the working directory or the user of the process."""
 
     def answer(*args: Any, **kwargs: Any) -> str:
         return str(getattr(_KIND(args[0]) if args else _KIND, name)(*args[1:], **kwargs))
@@ -152,7 +152,7 @@ for _name in ("write_text", "write_bytes", "touch", "mkdir", "rmdir", "unlink", 
 
 
 def path(real: Any) -> Any:
-    """What stands in traced code for a path."""
+    """The proxy of a path."""
     return _Path(real) if type(real) is _KIND else real
 
 

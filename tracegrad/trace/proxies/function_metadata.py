@@ -1,7 +1,7 @@
-"""What traced code asks of functions and classes themselves: names, documentation, signatures, members, subclasses.
+"""Guard metadata of functions and classes: names, documentation, signatures, members, and subclasses.
 
-Its shadows have what the functions have, which others may assign. Few programs ask for that, and so it is guarded for
-those alone whose code names it, of all functions and classes that they know.
+Proxies have the metadata of their functions, which user code may assign. Few programs read metadata, so only the
+functions and classes known to code that names metadata are guarded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _asks(code: types.CodeType) -> bool:
 
 
 def ask(world: Any, fun: types.FunctionType) -> None:
-    """Before a trace runs the code of a function: note what that may ask of others."""
+    """Note the metadata that the code of a function may read, before a trace runs it."""
     code = fun.__code__
     world.asks_functions = world.asks_functions or _asks(code)
     if _SUBCLASSES in (*code.co_names, *code.co_consts):
@@ -57,15 +57,15 @@ def ask(world: Any, fun: types.FunctionType) -> None:
 
 
 def guard(world: Any, functions: Iterable[Any]) -> None:
-    """Guard what was asked of functions."""
+    """Guard the metadata that was read from functions."""
     for fun in functions if world.asks_functions else ():
         if isinstance(fun, types.FunctionType):
             world.assume(Called(_held, (fun,)), "items", [list, *_held(fun)])
 
 
 def guard_class(world: Any, cls: Any, names: set[str]) -> None:
-    """Guard what code in which these names occur may ask of a class: what it is called, which classes derive from it,
-    and the members of an enumeration, which are looked up by functions of Python's."""
+    """Guard the class metadata that code with these names may read: the class name, its subclasses, and the members of
+    an enumeration, which Python's own functions look up."""
     place = Fixed(cls, cls.__name__)
     for name in sorted(_NAMES & names):
         world.assume(Attribute(place, name), "equals", getattr(cls, name))
@@ -79,7 +79,7 @@ def guard_class(world: Any, cls: Any, names: set[str]) -> None:
 
 
 def _held(fun: Any) -> list[Any]:
-    """What a function has that can be assigned, but for its code."""
+    """The assignable attributes of a function, except its code."""
     named = [fun.__annotations__, fun.__kwdefaults__ or {}, vars(fun)]
     parts = [x for held in named for x in (len(held), *held, *held.values())]
     return [fun.__name__, fun.__qualname__, fun.__doc__, fun.__defaults__, *parts]

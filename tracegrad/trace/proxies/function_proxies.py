@@ -1,12 +1,11 @@
-"""Shadows: the user's functions, modules and objects as traced code sees them, so that what it reads is known.
+"""Proxies of user functions and objects (*shadows*), which record every read of outside state.
 
-The shadow of a function is its code with another namespace: `Globals`, whose lookups go through the world of the
-trace (CPython's LOAD_GLOBAL honours `__getitem__` of a dict subclass), and with cells whose contents are
-translated. In it the name of NumPy stands for NumPy with functions that make arrays, `math` for functions that know
-traced numbers, SciPy for functions over ops. The shadow of an object reads its attributes through the
-world and calls its methods as shadows.
+The shadow of a function has the same code with another namespace, `Globals`, and other cells. Lookups in `Globals` go
+through the world of the trace, because CPython's LOAD_GLOBAL honours `__getitem__` of a dict subclass. The contents of
+cells are translated. NumPy, `math` and SciPy are replaced by proxies that handle traced values. The shadow of an object
+reads attributes through the world and calls methods as shadows.
 
-Only the user's code is run so (`tracegrad.trace.sources.code_origin`): all but that of Python, NumPy, SciPy, Numba and
+Only user code runs as shadows (`tracegrad.trace.sources.code_origin`), not the code of Python, NumPy, SciPy, Numba and
 tracegrad.
 """
 
@@ -74,7 +73,7 @@ COLLECTIONS = (set, deque, dict, list, bytearray)
 
 # -- functions -----------------------------------------------------------------------------------------------
 def function(world: Any, fun: types.FunctionType, where: Source) -> Any:
-    """The shadow of `fun`, which `where` leads to, or `fun` itself when it is not the user's."""
+    """The shadow of `fun`, read from `where`; `fun` itself if it is not a user function."""
     replaced = replacement(fun)
     if replaced is not None:
         return replaced
@@ -85,42 +84,42 @@ def function(world: Any, fun: types.FunctionType, where: Source) -> Any:
     names = enumerate(fun.__code__.co_freevars)
     closure = tuple([_cell(world, c, k, name, where) for c, (k, name) in zip(fun.__closure__ or (), names)])
     space = world.writes.globals_of(fun.__globals__, world)
-    made = types.FunctionType(marked(fun.__code__), space, fun.__name__, None, closure)
-    world.enter(fun, made)
-    made.__kwdefaults__ = fun.__kwdefaults__ and {
+    result = types.FunctionType(marked(fun.__code__), space, fun.__name__, None, closure)
+    world.enter(fun, result)
+    result.__kwdefaults__ = fun.__kwdefaults__ and {
         k: _default(world, where, "__kwdefaults__", k, x) for k, x in fun.__kwdefaults__.items()
     }
-    made.__defaults__ = fun.__defaults__ and tuple(
+    result.__defaults__ = fun.__defaults__ and tuple(
         [_default(world, where, "__defaults__", i, x) for i, x in enumerate(fun.__defaults__)]
     )
-    made.__qualname__, made.__module__, made.__doc__ = fun.__qualname__, fun.__module__, fun.__doc__
+    result.__qualname__, result.__module__, result.__doc__ = fun.__qualname__, fun.__module__, fun.__doc__
     if fun.__annotations__:
-        made.__annotations__ = fun.__annotations__
+        result.__annotations__ = fun.__annotations__
     _guard_function(world, fun, where)
-    made.__dict__.update({k: _attribute_of_function(world, where, k, x) for k, x in fun.__dict__.items()})
-    world.writes.watch_function(fun, made)
+    result.__dict__.update({k: _attribute_of_function(world, where, k, x) for k, x in fun.__dict__.items()})
+    world.writes.watch_function(fun, result)
     for c in closure:
         world.writes.fill(c, world.translate)
-    return made
+    return result
 
 
 def _decorated(world: Any, fun: Any, where: Source) -> types.FunctionType:
-    """A function that a decorator of ours made, around the shadow of the user's function in it."""
+    """A function made by a decorator of tracegrad, rebuilt around the shadow of the decorated user function."""
     cells = tuple([types.CellType() if contents(c) is fun.__wrapped__ else c for c in fun.__closure__])
-    made = types.FunctionType(fun.__code__, fun.__globals__, fun.__name__, None, cells)
-    world.enter(fun, made)
+    result = types.FunctionType(fun.__code__, fun.__globals__, fun.__name__, None, cells)
+    world.enter(fun, result)
     inside = world.translate(fun.__wrapped__, Attribute(where, "__wrapped__"))
     for c, name in zip(cells, fun.__code__.co_freevars):
         if contents(c) is EMPTY:
             c.cell_contents = inside
         else:
             _guard_mode(world, Attribute(Cell(c, name), "__self__"))
-    functools.update_wrapper(made, inside)
-    return made
+    functools.update_wrapper(result, inside)
+    return result
 
 
 def _guard_mode(world: Any, place: Source) -> None:
-    """Guard which mode a decorator of ours sets."""
+    """Guard the mode set by a decorator of tracegrad."""
     mode = place.read()
     world.assume(Attribute(place, "__class__"), "is", type(mode))
     if "mode" in vars(mode):
@@ -137,7 +136,7 @@ _DISPATCHED = _EXAMPLE.__code__
 
 
 def dispatched(world: Any, fun: Any, where: Source) -> Any:
-    """What stands for a function that chooses another one by the type of its first argument."""
+    """The stand-in of a function that dispatches on the type of its first argument."""
 
     @functools.wraps(fun)
     def call(first: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -155,7 +154,7 @@ def dispatched(world: Any, fun: Any, where: Source) -> Any:
 
 
 def _guard_function(world: Any, fun: types.FunctionType, where: Source) -> None:
-    """Guard what a function is made of, which can be exchanged."""
+    """Guard the replaceable parts of a function (code, defaults, closure)."""
     world.assume(Attribute(where, "__code__"), "is", fun.__code__)
     if _compares_identity(fun.__code__):
         world.ask_identity()
@@ -164,8 +163,8 @@ def _guard_function(world: Any, fun: types.FunctionType, where: Source) -> None:
     if passes_methods(fun.__code__):
         world.read_whole()
     notice_sets(world, fun.__code__)
-    if _compares_truths(fun.__code__):
-        world.ask_truths()
+    if _compares_booleans(fun.__code__):
+        world.ask_booleans()
     if fun.__defaults__ and not isinstance(where, Fixed):
         world.assume(Attribute(where, "__defaults__"), "keys", (tuple, len(fun.__defaults__)))
     elif fun.__defaults__:
@@ -178,7 +177,7 @@ def _guard_function(world: Any, fun: types.FunctionType, where: Source) -> None:
 
 
 def _guard_caught(world: Any, fun: types.FunctionType) -> None:
-    """Guard the attributes that a function which handles exceptions asks of functions and classes that lack them."""
+    """Guard missing attributes of functions and classes that a function with exception handlers reads."""
     cells = dict(zip(fun.__code__.co_freevars, fun.__closure__ or ()))
     for name, attribute in attributes_in(fun.__code__):
         owner = contents(cells[name]) if name in cells else fun.__globals__.get(name)
@@ -188,7 +187,7 @@ def _guard_caught(world: Any, fun: types.FunctionType) -> None:
 
 @functools.lru_cache(maxsize=4096)
 def _compares_identity(code: types.CodeType) -> bool:
-    """Whether the code, or that of a function in it, has an `is` of two objects neither of which is a constant."""
+    """Whether the code, nested functions included, has an `is` of two objects that are not constants."""
     before = None
     for step in decoded(code) if has_identity(code) else ():
         if step.opname == "IS_OP" and before is not None and before.opname != "LOAD_CONST":
@@ -198,33 +197,35 @@ def _compares_identity(code: types.CodeType) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def _compares_truths(code: types.CodeType) -> bool:
-    """Whether the code, or that of a function in it, has an `is` of objects, one maybe a truth, that asks nothing."""
+def _compares_booleans(code: types.CodeType) -> bool:
+    """Whether the code, nested functions included, compares objects by `is` without evaluating a traced boolean."""
     before = None
     for step in decoded(code) if has_identity(code) else ():
         asks = step.offset in comparisons(code)
         if step.opname == "IS_OP" and before is not None and type(before.argval) is bool and not asks:
             return True
         before = step
-    return _compares_identity(code) or any(_compares_truths(x) for x in code.co_consts if isinstance(x, types.CodeType))
+    return _compares_identity(code) or any(
+        _compares_booleans(x) for x in code.co_consts if isinstance(x, types.CodeType)
+    )
 
 
 def is_structural(x: Any) -> bool:
-    """Whether another object can do as well as `x`, if what is read of it is the same."""
+    """Whether any object with the same attributes can replace `x`."""
     if isinstance(x, types.FunctionType):
         return is_user_function(x) and not (is_dispatched(x) or is_decorated(x)) and replacement(x) is None
     return is_user_object(x)
 
 
 def _attribute_of_function(world: Any, where: Source, name: str, value: Any) -> Any:
-    """The attribute of a function that its shadow gets; what Python itself gives functions are labels."""
+    """The attribute of a function for its shadow; attributes set by Python itself are metadata."""
     if name in LABELS or name == DERIVED:
         return value
     return world.translate(value, Attribute(where, name))
 
 
 def _cell(world: Any, cell: types.CellType, number: int, name: str, where: Source) -> types.CellType:
-    """The cell itself if traced code can share it, else one for the translation of what it holds."""
+    """The cell itself if traced code can share it, else a cell with the translated contents."""
     value = contents(cell)
     source = Cell(cell, name) if isinstance(where, Fixed) else Variable(cell, name, where, number)
     if value is EMPTY:
@@ -233,8 +234,8 @@ def _cell(world: Any, cell: types.CellType, number: int, name: str, where: Sourc
         world.assume(source, "is", value)
         world.natives.note(value)
         return cell
-    made: types.CellType = world.writes.cell(cell, source)
-    return made
+    result: types.CellType = world.writes.cell(cell, source)
+    return result
 
 
 def _default(world: Any, where: Source, attribute: str, key: Any, value: Any) -> Any:
@@ -250,8 +251,8 @@ _get = object.__getattribute__
 class _Object(Shadowed):
     """The shadow of an object: attributes are read through the world, methods run as shadows.
 
-    What is written is in its own `__dict__`, where `object.__setattr__` puts it too, or, once traced code has looked
-    at the `__dict__` of the object, in what that was lent.
+    Writes are stored in its own `__dict__`, also by `object.__setattr__`. After traced code has read the `__dict__` of
+    the object, writes are stored in the proxy of that dict.
     """
 
     __slots__ = ("__dict__", "__weakref__", "_known", "_real", "_source", "_world")
@@ -263,8 +264,8 @@ class _Object(Shadowed):
         known, writes = _get(self, "_known"), writes_of(self)
         lent = known.get("__dict__")
         if name in writes or (lent is not None and name in vars(_get(self, "_real"))):
-            found = writes.get(name, EMPTY) if lent is None else lent.get(name, EMPTY)
-            return _present(self, name, found)
+            result = writes.get(name, EMPTY) if lent is None else lent.get(name, EMPTY)
+            return _present(self, name, result)
         if lent is not None and name in lent:
             return lent[name]
         if name in known:
@@ -274,12 +275,12 @@ class _Object(Shadowed):
             return lend_dict(self)
         if not world.open or is_of_python(self, name):
             return of_python(self, name)
-        found = static(type(real), name)
-        if (get := getter(self, real, name, found)) is not None:
+        result = static(type(real), name)
+        if (get := getter(self, real, name, result)) is not None:
             return get()
-        value = _attribute(world, self, real, name, found)
+        value = _attribute(world, self, real, name, result)
         # What `__getattr__` gives is asked for again: it may have kept it, and may give something else next.
-        if name not in writes and (found is not EMPTY or name in getattr(real, "__dict__", ())):
+        if name not in writes and (result is not EMPTY or name in getattr(real, "__dict__", ())):
             known[name] = value
         return value
 
@@ -304,80 +305,81 @@ class _Object(Shadowed):
         return repr(_get(self, "_real"))
 
 
-def _present(made: Any, name: str, found: Any) -> Any:
+def _present(result: Any, name: str, found: Any) -> Any:
     if found is EMPTY:
-        raise AttributeError(f"{real_class(made).__name__!r} object has no attribute {name!r}")
+        raise AttributeError(f"{real_class(result).__name__!r} object has no attribute {name!r}")
     return found
 
 
-def _computed(made: Any, name: str) -> Any:
-    """The attribute that a property or a descriptor of the class gives, or what Python says of one that gives none."""
-    real = _get(made, "_real")
-    get = getter(made, real, name, static(type(real), name))
-    return getattr(made, "__dict__")[name] if get is None else get()  # noqa: B009 (as traced code reads it)
+def _computed(result: Any, name: str) -> Any:
+    """The attribute computed by a property or a descriptor of the class, else the entry in the shadow's `__dict__`."""
+    real = _get(result, "_real")
+    get = getter(result, real, name, static(type(real), name))
+    return getattr(result, "__dict__")[name] if get is None else get()  # noqa: B009 (as traced code reads it)
 
 
-def _put(made: Any, name: str, value: Any) -> None:
+def _put(output: Any, name: str, value: Any) -> None:
     """Write an attribute as `object.__setattr__` does."""
-    cls = type(_get(made, "_real"))
-    found = static(cls, name)
-    if (put := hook(type(found), "__set__")) is not None:
-        _get(made, "_world").adopt(put)(descriptor(made, name, found), made, value)
-    elif isinstance(found, property):
-        if found.fset is None:
+    cls = type(_get(output, "_real"))
+    result = static(cls, name)
+    if (put := hook(type(result), "__set__")) is not None:
+        _get(output, "_world").adopt(put)(descriptor(output, name, result), output, value)
+    elif isinstance(result, property):
+        if result.fset is None:
             raise AttributeError(f"property {name!r} of {cls.__name__!r} object has no setter")
-        _get(made, "_world").adopt(found.fset)(made, value)
+        _get(output, "_world").adopt(result.fset)(output, value)
     else:
-        write(made, name, value)
+        write(output, name, value)
 
 
-def _delete(made: Any, name: str) -> None:
-    """Take an attribute away as `object.__delattr__` does."""
-    cls = type(_get(made, "_real"))
-    found = static(cls, name)
-    if (delete := hook(type(found), "__delete__")) is not None:
-        _get(made, "_world").adopt(delete)(descriptor(made, name, found), made)
-    elif isinstance(found, property):
-        if found.fdel is None:
+def _delete(output: Any, name: str) -> None:
+    """Delete an attribute as `object.__delattr__` does."""
+    cls = type(_get(output, "_real"))
+    result = static(cls, name)
+    if (delete := hook(type(result), "__delete__")) is not None:
+        _get(output, "_world").adopt(delete)(descriptor(output, name, result), output)
+    elif isinstance(result, property):
+        if result.fdel is None:
             raise AttributeError(f"property {name!r} of {cls.__name__!r} object has no deleter")
-        _get(made, "_world").adopt(found.fdel)(made)
+        _get(output, "_world").adopt(result.fdel)(output)
     else:
-        getattr(made, name)
-        write(made, name, EMPTY)
+        getattr(output, name)
+        write(output, name, EMPTY)
 
 
-def write(made: Any, name: str, value: Any) -> None:
-    """Give the shadow of an object an attribute, or take it away (EMPTY); the object itself stays as it is."""
-    world = _get(made, "_world")
+def write(result: Any, name: str, value: Any) -> None:
+    """Set or delete (EMPTY) an attribute of the shadow of an object; the object itself is unchanged."""
+    world = _get(result, "_world")
     if not world.open:
-        delattr(_get(made, "_real"), name) if value is EMPTY else setattr(_get(made, "_real"), name, value)
+        delattr(_get(result, "_real"), name) if value is EMPTY else setattr(_get(result, "_real"), name, value)
         return
     if name in ("__dict__", "__class__"):
-        raise another(made, name)
-    lent = _get(made, "_known").get("__dict__")
+        raise another(result, name)
+    lent = _get(result, "_known").get("__dict__")
     if lent is None:
-        _get(made, "__dict__")[name] = value
+        _get(result, "__dict__")[name] = value
     elif value is EMPTY:
         del lent[name]
     else:
         lent[name] = value
 
 
-def written(made: Any) -> tuple[dict[str, Any], dict[str, Any], Source]:
-    """What was written to the shadow of an object, what is known to have been there before, and where the object is."""
-    writes, known = writes_of(made), _get(made, "_known")
+def written(result: Any) -> tuple[dict[str, Any], dict[str, Any], Source]:
+    """The writes to the shadow of an object, the attributes known to have existed before, and the source of the
+    object."""
+    writes, known = writes_of(result), _get(result, "_known")
     now = {k: x for k, x in writes.items() if x is not EMPTY}
     before = {k: known.get(k, EMPTY) for k in writes if k in known or k not in now}
-    return now, before, _get(made, "_source")
+    return now, before, _get(result, "_source")
 
 
-def real_class(made: Any) -> type:
-    """The class of the object that there is a shadow of."""
-    return type(_get(made, "_real"))
+def real_class(result: Any) -> type:
+    """The class of the object behind a shadow."""
+    return type(_get(result, "_real"))
 
 
 def source_of(x: Any) -> Source | None:
-    """Where the object is found that `x` is the shadow of; None for what is no such shadow."""
+    """The source of the object that `x` is the shadow of; None if `x` is no shadow of an object."""
     return _get(x, "_source") if isinstance(type(x), type) and issubclass(type(x), _Object) else None
 
 
@@ -410,7 +412,7 @@ def _attribute(world: Any, owner: Any, real: Any, name: str, found: Any) -> Any:
 
 
 def _guarded(world: Any, owner: Any, real: Any, value: Any, source: Attribute) -> Any:
-    """The attribute at `source` for traced code, which may have written it: to the class."""
+    """The attribute at `source` for traced code, which may itself have written it, to the class."""
     own = source.name in getattr(real, "__dict__", ())
     place = None if own else world.writes.rewritten(type(real), source.name)
     if place is None:
@@ -421,14 +423,14 @@ def _guarded(world: Any, owner: Any, real: Any, value: Any, source: Attribute) -
 
 
 def is_user_object(x: Any) -> bool:
-    """Whether `x` is an instance of a class written in Python in the user's code, with nothing built in beneath."""
+    """Whether `x` is an instance of a user class written in Python without a built-in base."""
     cls: Any = type(x)
     known = is_user_class(cls) or (cls.__module__, cls.__qualname__) in _NAMESPACES
     return known and not isinstance(x, type | Carrier | Inlinable | _Object)
 
 
 def has_user_attributes(x: Any) -> bool:
-    """Whether `x` is such an instance, or a class of the user's: what `classmethod` hands on."""
+    """Whether `x` is an instance of a user class or a user class itself, as `classmethod` passes on."""
     return is_user_class(x) if isinstance(x, type) else is_user_object(x)
 
 
@@ -438,41 +440,41 @@ _NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace"), ("_threa
 
 
 def user_object(world: Any, real: Any, source: Source) -> Any:
-    """The shadow of an instance of a user's class."""
+    """The shadow of an instance of a user class."""
     cls: Any = type(real)
     special = {
-        name: found
+        name: result
         for c in reversed(cls.__mro__)
-        for name, found in zip(vars(c), map(genuine, vars(c).values()))
-        if name.startswith("__") and isinstance(found, types.FunctionType) and name not in _PLUMBING
+        for name, result in zip(vars(c), map(genuine, vars(c).values()))
+        if name.startswith("__") and isinstance(result, types.FunctionType) and name not in _PLUMBING
     }
     if hook(cls, "__getattribute__") is not None:
         return world.natives.lends(real, source)
-    made: Any = object.__new__(_class_of(cls, tuple(special.items()), data_names(cls)))
+    output: Any = object.__new__(_class_of(cls, tuple(special.items()), data_names(cls)))
     parts = {"_real": real, "_world": world, "_source": source, "_known": {}, "__dict__": Written()}
     for name, value in parts.items():
-        object.__setattr__(made, name, value)
-    world.writes.watch_object(made)
-    return made
+        object.__setattr__(output, name, value)
+    world.writes.watch_object(output)
+    return output
 
 
 @functools.lru_cache(maxsize=1024)
 def _class_of(cls: Any, special: tuple[tuple[str, types.FunctionType], ...], data: tuple[str, ...]) -> Any:
-    """A class whose special methods run the user's as shadows."""
-    methods: dict[str, Any] = {name: _special(name, found) for name, found in special}
+    """A class whose special methods run the user's methods as shadows."""
+    methods: dict[str, Any] = {name: _special(name, result) for name, result in special}
     # `object.__setattr__` asks the class of the shadow.
     methods.update({name: _written_through(name) for name in data}, _data=data)
     if dataclasses.is_dataclass(cls):
         methods["__dataclass_fields__"] = cls.__dataclass_fields__
-    made = type(cls.__name__, (_Object,), {"__slots__": (), "__doc__": cls.__doc__, **methods})
-    tree.treat_as(made, cls)
+    output = type(cls.__name__, (_Object,), {"__slots__": (), "__doc__": cls.__doc__, **methods})
+    tree.treat_as(output, cls)
     if issubclass(cls, Mapping | Sequence):  # as patterns of `match` know them
-        (Mapping if issubclass(cls, Mapping) else Sequence).register(made)
-    return made
+        (Mapping if issubclass(cls, Mapping) else Sequence).register(output)
+    return output
 
 
 def _written_through(name: str) -> property:
-    return property(None, lambda made, value: _put(made, name, value), lambda made: _delete(made, name))
+    return property(None, lambda result, value: _put(result, name, value), lambda result: _delete(result, name))
 
 
 _PLUMBING = {

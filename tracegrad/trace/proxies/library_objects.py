@@ -1,8 +1,8 @@
-"""What stands in traced code for objects of Python's, of SciPy's and of classes in C.
+"""Proxies of library objects: objects of Python and SciPy, and instances of C classes.
 
-Many are themselves, guarded by their state (`tracegrad.trace.proxies.opaque_state`). Those whose answers are other ones
-at each call have something in their place that asks again, and bound methods of built-in classes are those of what
-stands for their owner.
+Many objects stand for themselves, and their state is guarded (`tracegrad.trace.proxies.opaque_state`). An object whose
+results change between calls is replaced by a proxy that reads it again. A bound method of a built-in class is the
+method of its owner's proxy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["of_python"]
 
 
 def of_python(world: Any, value: Any, source: Source) -> Any:
-    """What stands for an object of Python's or of an installed package."""
+    """The stand-in of an object of Python or of an installed package."""
     replaced = of_settings(world, value)
     if replaced is None:
         replaced = replacement(value)
@@ -39,9 +39,9 @@ def of_python(world: Any, value: Any, source: Source) -> Any:
         replaced = stand_in(value, _Read(world, value, source))
     if replaced is not None:
         return replaced
-    for classes, made in _STAND_INS:
+    for classes, result in _STAND_INS:
         if isinstance(value, classes):
-            return made(world, value, source)
+            return result(world, value, source)
     if isinstance(value, C_FUNCTIONS) and not is_constant(value):
         owner = world.translate(value.__self__, Attribute(source, "__self__"))
         return value if owner is value.__self__ else getattr(owner, value.__name__)
@@ -52,7 +52,7 @@ def of_python(world: Any, value: Any, source: Source) -> Any:
 
 
 class _Read(Attributes):
-    """How those of an object of SciPy's from outside are."""
+    """Reader of the attributes of a SciPy object from outside."""
 
     def __init__(self, world: Any, value: Any, source: Source):
         super().__init__(value)
@@ -80,7 +80,7 @@ def _proxy(world: Any, value: Any, source: Source) -> Any:
 
 
 def _is_of_class(x: Any) -> bool:
-    """Whether a mapping is what a class has for its attributes, which are guarded one by one."""
+    """Whether a mapping is the namespace of a class, whose attributes are guarded one by one."""
     return type(x) is dict and "__module__" in x and "__doc__" in x
 
 

@@ -1,9 +1,7 @@
-"""`logging` and `warnings` in traced code.
+"""Proxies of `logging` and `warnings` in traced code.
 
-Records hold the values of the call being traced, for handlers that read them later.
-
-What is only told is no question that the trace depends on, so it leaves no guard. But a loop that tells of its turns is
-not folded: all of them tell.
+Log records hold the values of the call being traced, because handlers may read them later. Logging reads values
+without guards. A loop that logs is not folded, so every iteration logs.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ def _shown(x: Any) -> Any:
 
 
 def by_value(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """What a function does with the values of the call being traced, which it may keep."""
+    """A function applied to the values of the call being traced, which it may store."""
     return function(*tree.map(_given, list(args)), **tree.map(_given, kwargs))
 
 
@@ -47,14 +45,14 @@ def _given(x: Any) -> Any:
 
 
 def release() -> None:
-    """Print what traced code has printed, before something else is told."""
+    """Print pending output of traced code, before other output."""
     trace = current_trace()
     if trace is not None and trace.world.open:
         trace.world.printed.release()
 
 
 def _logs(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method or function of `logging` that is given values; the caller it notes is the caller of this."""
+    """A method or function of `logging` that receives values; it reports the caller of this function."""
 
     @functools.wraps(method)
     def call(*args: Any, stacklevel: int = 1, **kwargs: Any) -> Any:
@@ -66,23 +64,23 @@ def _logs(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Logger:
-    """A logger in traced code."""
+    """Proxy of a logger."""
 
     def __init__(self, real: Any):
         self._real = real
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._real, name)
+        result = getattr(self._real, name)
         if name in _LEVELS:
-            return _logs(found)
+            return _logs(result)
         if name in ("isEnabledFor", "getEffectiveLevel", "hasHandlers"):
-            return reader(found)
-        if callable(found):
-            return at_each_call(found, f"{type(self._real).__qualname__}.{name}")
+            return reader(result)
+        if callable(result):
+            return at_each_call(result, f"{type(self._real).__qualname__}.{name}")
         trace = current_trace()
         if trace is None or not trace.world.open:
-            return found
-        return trace.world.translate(found, Attribute(Fixed(self._real, "a logger"), name))
+            return result
+        return trace.world.translate(result, Attribute(Fixed(self._real, "a logger"), name))
 
     def __repr__(self) -> str:
         return repr(self._real)
@@ -94,14 +92,14 @@ def _get_logger(name: str | None = None) -> Any:
 
 
 def _errors(category: type) -> tuple[Any, ...]:
-    """The filters of warnings, if one of them may make an error of warnings of a category; nothing if none does."""
+    """The warning filters, if one of them may turn a warning of the category into an error; else empty."""
     known = [each for each in warnings.filters if issubclass(category, each[2])]
     return (*known,) if any(each[0] == "error" for each in known) else ()
 
 
 @functools.wraps(warnings.warn)
 def _warn(message: Any, category: Any = None, stacklevel: int = 1, source: Any = None, **options: Any) -> None:
-    """`warnings.warn`; whether that may be an error is a guard."""
+    """`warnings.warn`; whether the warning may be an error is guarded."""
     tell()
     release()
     trace = current_trace()
@@ -113,7 +111,7 @@ def _warn(message: Any, category: Any = None, stacklevel: int = 1, source: Any =
 
 
 def _writes(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that makes a text of numbers in containers, which the trace depends on."""
+    """A function that formats numbers in containers, and guards them."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -1,10 +1,9 @@
-"""What traced code sees of modules, and of functions that do not look at the kind of their arguments.
+"""Proxies of modules, and replacements for library functions that do not dispatch on argument types.
 
-The name of NumPy stands for NumPy with functions that make arrays which traces see, `math` for functions that know
-traced numbers, SciPy's for functions over ops (`tracegrad.scipy_api`). What a module of the user's, of an installed
-package or of Python holds is read through the world, so that another value is noticed; the functions and classes of
-Python, NumPy and SciPy are taken to stay. What is known of functions of Python's is in
-`tracegrad.trace.proxies.standard_library`.
+NumPy's proxy has array creation functions that traces see, `math`'s handles traced numbers, and SciPy's computes with
+ops (`tracegrad.scipy_api`). Members of other modules are read through the world, so a changed value is noticed. The
+functions and classes of Python, NumPy and SciPy are assumed to stay the same.
+`tracegrad.trace.proxies.standard_library` classifies functions of the standard library.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ __all__ = ["imported", "module", "replacement"]
 
 
 class _Face(types.ModuleType):
-    """What stands for a module. `vars` and `dir` tell what the module has, of which nothing need be here."""
+    """Base of module proxies. `vars` and `dir` list the real module."""
 
     def __init__(self, real: types.ModuleType, world: Any = None):
         super().__init__(real.__name__, real.__doc__)
@@ -67,7 +66,7 @@ _REAL = "(module)"  # no name of an attribute
 
 
 class _Everything(dict[str, Any]):
-    """The `__dict__` of a module, whose items are what `face`, which stands for the module, has for attributes."""
+    """The `__dict__` of a module: its items are the attributes of the module's proxy `face`."""
 
     def __init__(self, face: Any, real: types.ModuleType):
         super().__init__(vars(real))
@@ -93,21 +92,21 @@ class _Everything(dict[str, Any]):
 
 
 class _Numpy(_Face):
-    """NumPy with functions that make arrays which traces see."""
+    """Proxy of NumPy, with array creation functions that traces see."""
 
     def __getattr__(self, name: str) -> Any:
         if name.endswith(MARK):
             return callee(getattr(self, name[: -len(MARK)]))
-        found = getattr(np, name)
-        if isinstance(found, types.ModuleType) and is_user_module(found):  # `np.polynomial`, read by each trace anew
-            return module(getattr(current_trace(), "world", None), found)
-        value = module(None, found) if isinstance(found, types.ModuleType) else replacement(found) or found
+        result = getattr(np, name)
+        if isinstance(result, types.ModuleType) and is_user_module(result):  # `np.polynomial`, read by each trace anew
+            return module(getattr(current_trace(), "world", None), result)
+        value = module(None, result) if isinstance(result, types.ModuleType) else replacement(result) or result
         setattr(self, name, value)
         return value
 
 
 class _Math(_Face):
-    """`math` with functions that know traced numbers."""
+    """Proxy of `math`, with functions that handle traced numbers."""
 
     def __getattr__(self, name: str) -> Any:
         value = replacement(getattr(math, name)) or getattr(math, name)
@@ -116,12 +115,12 @@ class _Math(_Face):
 
 
 class _Replaced(_Face):
-    """`np.linalg`, or a module of SciPy's, with the functions that do not dispatch replaced."""
+    """Proxy of `np.linalg` or of a SciPy module, with replacements for functions that do not dispatch."""
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(_held(self)[_REAL][0], name)
-        inner = isinstance(found, types.ModuleType) and (found.__name__ in _INNER or _is_of_scipy(found.__name__))
-        value = _Replaced(found) if inner else replacement(found) or found
+        result = getattr(_held(self)[_REAL][0], name)
+        inner = isinstance(result, types.ModuleType) and (result.__name__ in _INNER or _is_of_scipy(result.__name__))
+        value = _Replaced(result) if inner else replacement(result) or result
         setattr(self, name, value)
         return value
 
@@ -130,7 +129,7 @@ _INNER = ("numpy.lib.stride_tricks",)
 
 
 class _UserModule(_Face):
-    """A module of the user's: its attributes are read through the world, those that Python gave it as well."""
+    """Proxy of a user module: all its attributes are read through the world."""
 
     def __init__(self, world: Any, real: types.ModuleType):
         super().__init__(real, world.writes.globals_of(real.__dict__, world))
@@ -164,7 +163,7 @@ _OF_PYTHON = ("__name__", "__package__", "__loader__", "__spec__")
 
 
 def _lacking(space: Any, real: types.ModuleType, name: str) -> Any:
-    """What a module of the user's that has no such attribute answers by a function `__getattr__`, if it has one."""
+    """The result of the module's `__getattr__` for a missing attribute, if it has one."""
     if "__getattr__" in space:
         space.world.assume(Global(real.__dict__, name), "absent", None)
         return space["__getattr__"](name)
@@ -172,7 +171,7 @@ def _lacking(space: Any, real: types.ModuleType, name: str) -> Any:
 
 
 class _Library(_Face):
-    """A module of Python, NumPy, SciPy or Numba."""
+    """Proxy of a module of Python, NumPy, SciPy or Numba."""
 
     def __init__(self, world: Any, real: types.ModuleType):
         super().__init__(real, world)
@@ -191,41 +190,41 @@ _CODE = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type, 
 
 
 def _read(world: Any, real: types.ModuleType, name: str) -> Any:
-    """The attribute `name` of a module, as traced code sees it."""
+    """The attribute `name` of a module, translated for traced code."""
     source: Source = Global(real.__dict__, name)
     try:
-        found = getattr(real, name)
+        result = getattr(real, name)
     except AttributeError:
         world.assume(source, "absent", None)
         raise
     if name not in real.__dict__:  # made by the module's own __getattr__
         source = Attribute(Fixed(real, real.__name__), name)
-    if isinstance(found, _CODE) and is_library_module(real) and of_library(found) is None:
-        return world.translate(found, source, guard=False)
-    return world.translate(found, source)
+    if isinstance(result, _CODE) and is_library_module(real) and of_library(result) is None:
+        return world.translate(result, source, guard=False)
+    return world.translate(result, source)
 
 
 class _Random(_Face):
-    """`random`, whose generators no program has: a call that draws by them runs as plain Python."""
+    """Proxy of `random`: a call that draws runs as plain Python, because compiled programs have no such generators."""
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(_held(self)[_REAL][0], name)
+        result = getattr(_held(self)[_REAL][0], name)
         if not repeats():
-            return drawing(found)
-        if not callable(found):
-            return found
+            return drawing(result)
+        if not callable(result):
+            return result
         what = f"random.{name} draws random numbers, or makes what does"
         trace: Any = current_trace()
         raise trace.gives_up(f"{what}; draw by a generator of np.random's to have the call compiled")
 
 
 class _Masked(_Face):
-    """`np.ma`, whose functions are refused what is traced."""
+    """Proxy of `np.ma`, whose functions refuse traced values."""
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(np.ma, name)
+        result = getattr(np.ma, name)
         instead = "use np.where, and the argument where= of reductions"
-        value = Unless(found, f"np.ma.{name}", instead) if callable(found) else found
+        value = Unless(result, f"np.ma.{name}", instead) if callable(result) else result
         setattr(self, name, value)
         return value
 
@@ -238,7 +237,7 @@ _NUMPY, _MATH = _Numpy(np), _Math(math)
 
 
 def module(world: Any, real: types.ModuleType) -> Any:
-    """What traced code sees of a module."""
+    """The proxy of a module."""
     if real is np:
         return _NUMPY
     if real is math:
@@ -257,7 +256,7 @@ def module(world: Any, real: types.ModuleType) -> Any:
 
 
 def imported(world: Any, real: types.ModuleType, *names: str) -> Any:
-    """What traced code gets that imports a module, by one of these names."""
+    """The proxy of a module imported under one of these names."""
     if not world.open:
         return real
     name = next((name for name in (real.__name__, *names) if sys.modules.get(name) is real), "")
@@ -268,8 +267,8 @@ def imported(world: Any, real: types.ModuleType, *names: str) -> Any:
 
 
 def _import_module(name: str, package: str | None = None) -> Any:
-    trace, found = current_trace(), importlib.import_module(name, package)
-    return found if trace is None else imported(trace.world, found, name)
+    trace, result = current_trace(), importlib.import_module(name, package)
+    return result if trace is None else imported(trace.world, result, name)
 
 
 _REPLACED: dict[int, Any] = {
@@ -295,23 +294,23 @@ _REPLACED.update({id(getattr(np.random, name)): x for name, x in MAKERS.items()}
 
 
 def _is_function(value: Any) -> bool:
-    """Whether it is a function or a class; those of `scipy.fft` are of a class of their own."""
+    """Whether it is a function or a class; the functions of `scipy.fft` have a class of their own."""
     functions = types.FunctionType, types.BuiltinFunctionType, type
     return isinstance(value, functions) or type(value).__module__ == "uarray"
 
 
 def _one_replaced(value: Any) -> Any:
-    found = _REPLACED.get(id(value))
-    return unbound(value) if found is None else found
+    result = _REPLACED.get(id(value))
+    return unbound(value) if result is None else result
 
 
 def _by_name(value: Any) -> Any:
-    found = file_by_name(value) if isinstance(value, types.FunctionType | type) else None
-    return of_library(value) if found is None else found
+    result = file_by_name(value) if isinstance(value, types.FunctionType | type) else None
+    return of_library(value) if result is None else result
 
 
 def replacement(value: Any) -> Any:
-    """What stands for a function or object of Python, NumPy or SciPy in traced code; None for others."""
+    """The replacement of a function or object of Python, NumPy or SciPy in traced code; None if there is none."""
     if isinstance(value, types.BuiltinMethodType | types.MethodType) and draws(value.__self__):
         if is_generator(value.__self__):
             return method_of_global(value)
@@ -330,5 +329,5 @@ def replacement(value: Any) -> Any:
         return average(value)
     if isinstance(value, types.FunctionType) and value.__module__ in BY_NAME:
         return refused_by_name(value)
-    found = _one_replaced(value)
-    return _by_name(value) if found is None else found
+    result = _one_replaced(value)
+    return _by_name(value) if result is None else result

@@ -1,4 +1,4 @@
-"""The names that functions of traced code see: global variables and the built-in ones, read through the world."""
+"""Proxies of `globals()` and of the built-in namespace: traced code reads names through the world."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EMPTY: Any = object()
 
 
 def contents(cell: types.CellType) -> Any:
-    """What a cell holds; EMPTY when it is empty."""
+    """The contents of a cell; EMPTY for an empty cell."""
     try:
         return cell.cell_contents
     except ValueError:
@@ -58,7 +58,7 @@ class Globals(Namespace):
         return self.known[name]
 
     def _called(self, name: str) -> Any:
-        """What is called under a name; the error for one that nothing has is Python's."""
+        """The callee under a name; an undefined name raises Python's error."""
         try:
             x = self[name]
         except KeyError:
@@ -66,7 +66,7 @@ class Globals(Namespace):
         return _iterated(x) if name in LOOPED else callee(x)
 
     def _found(self, name: str) -> Any:
-        """What is read under a name that traced code did not assign; KeyError for names that nothing has."""
+        """The value of a name that traced code did not assign; KeyError for undefined names."""
         if name in self.real:
             return self.world.translate(self.real[name], Global(self.real, name))
         source, builtin = Name(self.real, name), dict.get(super().__getitem__("__builtins__"), name, EMPTY)
@@ -79,8 +79,8 @@ class Globals(Namespace):
         if name == "id":
             self.world.ask_identity()
             self.world.compares(always=True)
-        found = _OF_ATTRIBUTES.get(name) or BUILTINS.get(name) or replacement(builtin)
-        return builtin if found is None else found
+        result = _OF_ATTRIBUTES.get(name) or BUILTINS.get(name) or replacement(builtin)
+        return builtin if result is None else result
 
     # What `globals()` gives is asked in other ways too.
     def __contains__(self, name: object) -> bool:
@@ -98,7 +98,7 @@ class Globals(Namespace):
         return default
 
     def _names(self) -> list[str]:
-        """All names, which are a guard."""
+        """All names, with a guard on them."""
         if self.world.open:
             self.world.assume(Fixed(self.real, "the globals"), "keys", (dict, tuple(self.real)))
         own = [name for name in dict.__iter__(self) if name != "__builtins__"]
@@ -128,7 +128,7 @@ class Globals(Namespace):
         return self[name]
 
     def _taken(self, *_: Any) -> Any:
-        """What takes names away, which no call would do again."""
+        """Refuse the removal of names, which no call would repeat."""
         raise self.world.builder.gives_up("it takes a name away from globals()")
 
     pop = popitem = clear = __delitem__ = _taken
@@ -139,13 +139,13 @@ _OF_IMPORTS = ("__builtins__", "__loader__", "__spec__")
 
 
 def _iterated(x: Any) -> Any:
-    """What traced code calls in the place of `x` where a `for` loop goes over what that gives."""
+    """The function that traced code calls instead of `x` if a `for` loop iterates over its result."""
     return next((ours for theirs, ours in ITERATED.items() if theirs is x), callee(x))
 
 
 class _Names(dict[str, Any]):
-    """The built-in names of a namespace. The bodies of classes and `eval` look here for global names too, since they
-    look into the namespace past its `__getitem__`."""
+    """The built-in names of a namespace. Class bodies and `eval` also look up global names here, because they bypass
+    `__getitem__` of the namespace."""
 
     __slots__ = ("space",)
     space: Any
@@ -155,36 +155,36 @@ class _Names(dict[str, Any]):
 
 
 def _builtins_of(real: dict[str, Any], world: Any) -> _Names:
-    """The built-in names for shadows with the globals `real`: what they import are shadows too."""
-    found = real.get("__builtins__", builtins)
-    names = _Names(found if isinstance(found, dict) else vars(found))
+    """The built-in names for shadows with the globals `real`; imports return proxies."""
+    result = real.get("__builtins__", builtins)
+    names = _Names(result if isinstance(result, dict) else vars(result))
     theirs = dict.__getitem__(names, "__import__")
 
     def load(name: str, _: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
         place = Item(Fixed(sys.modules, "sys.modules"), name)
         try:
-            found = theirs(name, real, locals, fromlist, level)
+            result = theirs(name, real, locals, fromlist, level)
         except ImportError:
             if not level:  # None in the place of a module says that it cannot be imported
                 there = name in sys.modules
                 world.assume(place, "is" if there else "absent", sys.modules.get(name))
             raise
         inner = sys.modules.get(name)
-        if world.open and not level and inner is not found and inner is not None and not is_library_module(inner):
+        if world.open and not level and inner is not result and inner is not None and not is_library_module(inner):
             world.assume(place, "is", inner)
-        return imported(world, found, name, name.partition(".")[0])
+        return imported(world, result, name, name.partition(".")[0])
 
     names["__import__"] = load
     return names
 
 
 def _getattr(x: Any, name: str, *default: Any) -> Any:
-    """`getattr`; that a function or a class has no such attribute is a guard."""
+    """`getattr`, with a guard if a function or a class lacks the attribute."""
     try:
-        found = BUILTINS["getattr"](x, name)
+        result = BUILTINS["getattr"](x, name)
         if isinstance(x, type) and hasattr(type(x), "__getattr__"):
             _may_be_hidden(x, name)
-        return found
+        return result
     except AttributeError:
         trace = current_trace()
         if trace is not None and isinstance(x, types.FunctionType | type | Inlinable):
@@ -195,7 +195,7 @@ def _getattr(x: Any, name: str, *default: Any) -> Any:
 
 
 def _may_be_hidden(cls: type, name: str) -> None:
-    """Guard that a class has no attribute of this name itself, where its metaclass answers for those that it lacks."""
+    """Guard that a class has no attribute of this name itself, if its metaclass handles missing attributes."""
     trace = current_trace()
     if trace is not None and not any(name in vars(c) for c in cls.__mro__):
         trace.world.assume(Hiding(cls, frozenset([name])), "is", None)

@@ -1,4 +1,4 @@
-"""What stands in traced code for functions and objects of packages that are not to be traced."""
+"""Proxies of functions and classes of packages that are not traced."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["opaque_function", "opaque_object"]
 
 
 def opaque_object(world: Any, value: Any, package: str) -> Any:
-    """What stands for a class of the package; objects of one end the trace."""
+    """The stand-in of a class of the package; instances end the trace."""
     name = getattr(value, "__qualname__", type(value).__qualname__)
     refuse = functools.partial(world.builder.gives_up, f"{name} is of the package {package}, which is opaque")
     if isinstance(value, type):
@@ -26,7 +26,7 @@ def opaque_object(world: Any, value: Any, package: str) -> Any:
 
 
 def opaque_function(world: Any, fun: types.FunctionType, package: str) -> Callable[..., Any]:
-    """What stands for a function of the package: functions may be met, not called."""
+    """The stand-in of a function of the package, which may be passed on and not called."""
 
     @functools.wraps(fun)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -1,11 +1,11 @@
-"""Objects of Python's, SciPy's and of classes in C: what their state is, whether it is as it was, how to put it back.
+"""Snapshot, compare and restore the state of library objects and instances of C classes.
 
-Traced code is given such objects as they are, and their methods run unseen. So the state that they reach is read when
-they are first met: what cannot change is itself, arrays are their content, containers and the attributes of objects are
-read in their turn, and generators of random numbers have a state to ask for. Where anything else is reached, such as a
-lock, a file, a data frame, an object with fields in C or a function of the user's, the state is `Opaque`.
+Traced code receives the objects themselves, and their methods run untraced. Their state is therefore read on first use:
+an immutable object is itself, an array is its content, containers and attributes are read recursively, and random
+generators report their state. If the state contains anything else, such as a lock, a file, a data frame, C
+fields or a user function, it is `Opaque`.
 
-Each call compares the state with the one that was traced. What traced code did to it can be put back.
+Each call compares the state with the traced one. Changes made by traced code can be undone.
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ C_FUNCTIONS = (types.BuiltinMethodType, types.MethodWrapperType)
 
 
 class Opaque(Exception):
-    """There is something that cannot be read: `args[0]` is the object."""
+    """Raised for a state that contains an unreadable object, `args[0]`."""
 
 
 def content(x: Any) -> Any:
-    """What tells the content of an array from others."""
+    """A key of the content of an array."""
     return x.dtype, x.shape, hashlib.blake2b(np.ascontiguousarray(x).tobytes(), digest_size=16).digest()
 
 
 def is_constant(x: Any) -> bool:
-    """Whether `x` is taken to stay as it is: it cannot change, is code of Python's or of a package, or a class."""
+    """Whether `x` is assumed constant: it is immutable, code of Python or of a package, or a class."""
     if isinstance(x, types.FunctionType):
         return not is_user_function(x) or x.__module__ in (None, "builtins")
     if isinstance(x, C_FUNCTIONS):
@@ -86,7 +86,7 @@ def _name(cls: type) -> str:
 
 
 class State:
-    """The state that an object reaches. `key` is equal for equal states.
+    """The state reachable from an object. `key` is equal for equal states.
 
     >>> from collections import deque
     >>> held = {"rate": 0.5, "last": deque([1, 2])}
@@ -108,26 +108,26 @@ class State:
 
     def _walk(self, root: Any) -> Any:
         numbers: dict[int, int] = {}
-        found: list[Any] = []
+        results: list[Any] = []
         waiting = [root]
         while waiting:
             x = waiting.pop()
             if isinstance(x, _PLAIN) and not hasattr(x, "__dict__"):
-                found.append(exact(x))
+                results.append(exact(x))
             elif id(x) in numbers:
-                found.append(numbers[id(x)])
+                results.append(numbers[id(x)])
             else:
                 numbers[id(x)] = len(numbers)
                 self._alive.append(x)
                 if len(numbers) > _MOST:
                     raise Opaque(root)
                 parts, children = self._parts(x)
-                found.append(parts)
+                results.append(parts)
                 waiting += children
-        return tuple(found)
+        return tuple(results)
 
     def _parts(self, x: Any) -> tuple[Any, list[Any]]:
-        """What tells `x` from others of its type, and what it holds."""
+        """A key that distinguishes `x` from others of its type, and the objects it holds."""
         if is_constant(x):
             return id(x), []
         if isinstance(x, np.ndarray):
@@ -188,11 +188,11 @@ class State:
     # -- afterwards --------------------------------------------------------------------------------
     @property
     def is_kept(self) -> bool:
-        """Whether the state is the same now, and no random number was drawn."""
+        """Whether the state is unchanged, and no random number was drawn."""
         return state_key(self._root) == self.key and all(_drawn(x)[1] == before[1] for x, before in self._drawn)
 
     def restore(self) -> None:
-        """Put everything back as it was."""
+        """Restore the recorded state."""
         for undo in self._undo:
             undo()
         for x, before in self._drawn:
@@ -200,15 +200,15 @@ class State:
 
 
 def _drawn(x: Any) -> tuple[Callable[[Any], None], str]:
-    """How to set the state of a generator of random numbers to what it is now, and what tells that from others."""
+    """A function that restores the present state of a random generator, and a key of the state."""
     if isinstance(x, random.Random):
-        found: Any = x.getstate()
-        return (lambda y: y.setstate(found)), str(hash(found))
+        result: Any = x.getstate()
+        return (lambda y: y.setstate(result)), str(hash(result))
     if isinstance(x, np.random.RandomState):
-        found = x.get_state(legacy=False)
-        return (lambda y: y.set_state(found)), repr(found["state"]["pos"]) + content(found["state"]["key"])[2].hex()
-    found = x.bit_generator.state
-    return (lambda y: setattr(y.bit_generator, "state", found)), repr(found)
+        result = x.get_state(legacy=False)
+        return (lambda y: y.set_state(result)), repr(result["state"]["pos"]) + content(result["state"]["key"])[2].hex()
+    result = x.bit_generator.state
+    return (lambda y: setattr(y.bit_generator, "state", result)), repr(result)
 
 
 def _refill(x: Any, items: Any) -> None:
@@ -222,7 +222,7 @@ def _refill(x: Any, items: Any) -> None:
 
 
 def attributes(x: Any) -> Iterator[tuple[str, Any]]:
-    """The attributes of an object, those in slots included."""
+    """The attributes of an object, including slots."""
     yield from getattr(x, "__dict__", {}).items()
     for cls in type(x).__mro__:
         for name, held in vars(cls).items():
@@ -232,7 +232,7 @@ def attributes(x: Any) -> Iterator[tuple[str, Any]]:
 
 @functools.lru_cache(maxsize=4096)
 def _has_hidden_fields(cls: Any) -> bool:
-    """Whether instances of a class have fields that are no attributes, or elsewhere, or methods of the user's."""
+    """Whether instances of a class have C fields, fields stored elsewhere, or user-defined methods."""
     if is_user_code(cls) or issubclass(cls, weakref.finalize):
         return True
     known = {beneath for c in cls.__mro__ if c in _BASES for beneath in c.__mro__}
@@ -251,7 +251,7 @@ _OWN = ("__dict__", "__weakref__")
 
 
 def state_key(x: Any) -> Any:
-    """The key of the state of `x`; None where it cannot be read."""
+    """The key of the state of `x`; None if it cannot be read."""
     try:
         return State(x, compare=True).key
     except Opaque:
@@ -259,7 +259,7 @@ def state_key(x: Any) -> Any:
 
 
 def opaque_part(error: Opaque, x: Any) -> str:
-    """What of `x` cannot be read, in words."""
+    """A description of the unreadable part of `x`."""
     part = error.args[0]
     name = _name(type(part))
     if isinstance(part, types.FunctionType):

@@ -1,8 +1,8 @@
-"""Python's own library in traced code: which of its functions answer by what they are given, and nothing else.
+"""Classify functions of Python's standard library as pure, re-read at each call, or unknown.
 
-Those run as they are, and what they answer is a constant of the trace. Those which answer by something that others
-change, as the folder that the process is in, are asked again at each call. Of what is in neither table nobody knows
-what it reads or does, and so it is to happen at each call: the function that calls it runs as plain Python.
+A pure function depends only on its arguments; it runs untraced, and its result is a constant of the trace. A function
+that depends on other state, such as the working directory, is called again at each call and guarded. A function in
+neither table may read or do anything, so a function that calls it runs as plain Python.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ _DOING, _ASKED_OBJECTS = _names(_CLASSES), _names(_OF_OBJECTS)
 
 
 def _place(value: Any) -> tuple[str, str]:
-    """The public name of the module of a function or class that a module of Python's has under its name, and that."""
+    """The public module and name of a function or class defined in a standard library module."""
     module, name = getattr(value, "__module__", None), getattr(value, "__name__", None)
     if type(module) is not str or module.partition(".")[0] not in _ROOTS:
         return "", ""
@@ -166,7 +166,7 @@ def _is_listed(module: str) -> bool:
 
 
 def at_each_call(real: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """What stands for a function that each call is to call."""
+    """The stand-in of a function that each call must run."""
 
     @functools.wraps(real, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -190,8 +190,8 @@ def _stand_in(real: Any, module: str, name: str) -> Any:
 
 
 def of_library(value: Any) -> Any:
-    """What stands for a function of Python's own library, or a class that does something when it is called; None for
-    what answers by its arguments, and for what is of other modules."""
+    """The stand-in of a standard library function, or of a class with side effects on call; None for a pure function,
+    and for other modules."""
     if not isinstance(value, (*_KINDS, type)):
         return None
     module, name = _place(value)

@@ -1,1 +1,1 @@
-"""Arrays whose sizes are numbers of a loop, and their slices."""
+"""Arrays with symbolic sizes, and slices with dynamic bounds."""

@@ -1,8 +1,7 @@
-"""Parts of arrays whose bounds are numbers of a loop (`A[i, :j]`, `A[k + 1 :, k + 1 :]`): read, and replaced.
+"""Read and replace slices with dynamic bounds (`A[i, :j]`, `A[k + 1 :, k + 1 :]`).
 
-A `Cut` says of each axis which elements an index means: a window of the greatest size that it may have in any turn,
-and the part of that which is meant (`tracegrad.ops.ragged.masked_semantics`). Where the length is the same in each
-turn, all is.
+A `Cut` describes the selected elements of each axis: a window of the maximal size over all iterations, and its valid
+part (`tracegrad.ops.ragged.masked_semantics`). If the length is the same in every iteration, all elements are valid.
 """
 
 from __future__ import annotations
@@ -41,8 +40,9 @@ _Slice = type(np.s_[:])
 
 
 class Along(NamedTuple):
-    """What is meant of an axis: of `size` elements, `step` apart, from `start` on, a part. If `shift` is not None, the
-    first elements of the part are those from there on. `keeps`: the part is that of the array itself."""
+    """Selection along an axis: a window of `size` elements, `step` apart, from `start` on, with a valid part. If
+    `shift` is not None, the valid part begins at this position. `keeps`: the valid part is the part of the array
+    itself."""
 
     start: Any
     size: int
@@ -64,7 +64,7 @@ class Along(NamedTuple):
 
 @record(frozen=True, slots=True, eq=False)
 class Cut:
-    """What is meant along each axis of an array, and the axes of the result: their numbers, None for new ones."""
+    """Selection along each axis of an array, and the axes of the result: their numbers, None for new axes."""
 
     along: tuple[Along, ...]
     axes: tuple[int | None, ...]
@@ -78,13 +78,13 @@ class Cut:
         return tuple([None if a is None else self.along[a].result for a in self.axes])
 
     def equals(self, other: Cut) -> bool:
-        """Whether the same elements are meant."""
+        """Whether the selections are equal."""
         return self.axes == other.axes and [x.key for x in self.along] == [x.key for x in other.along]
 
 
 # -- reading an index ----------------------------------------------------------------------------------------------
 def is_cut(index: Any) -> bool:
-    """Whether a bound of a slice is a number of a loop."""
+    """Whether a bound of a slice is a loop counter or depends on one."""
     for entry in index if type(index) is tuple else (index,):
         if type(entry) is _Slice and any(is_of_a_loop(x) for x in (entry.start, entry.stop)):
             return True
@@ -92,7 +92,7 @@ def is_cut(index: Any) -> bool:
 
 
 def cut_of(array: Parted, index: Any) -> Cut:
-    """What an index means of an array. Raises `Unknown` where that is not of this kind."""
+    """The selection of an index in an array. Raises `Unknown` for other indices."""
     shape, parts = array.value.shape, array.parts
     entries = list(index) if type(index) is tuple else [index]
     if sum(e is Ellipsis for e in entries) > 1:
@@ -153,7 +153,7 @@ def _picked_of_part(entry: Any, n: int, part: Part) -> Along:
 
 
 def _kept(entry: Any, n: int, part: Part | None) -> Along:
-    """The elements of an axis that a slice means."""
+    """The selection of a slice along an axis."""
     step = 1 if entry.step is None else entry.step
     if isinstance(step, Carrier):
         raise Unknown("a step that is a traced number")
@@ -165,10 +165,10 @@ def _kept(entry: Any, n: int, part: Part | None) -> Along:
         return _kept_of_part(entry, n, part, step)
     start, stop = _settled(entry.start), _settled(entry.stop)
     if not isinstance(start, Carrier) and not isinstance(stop, Carrier):
-        found = range(*_Slice(start, stop, step).indices(n))
-        if not found:
+        result = range(*_Slice(start, stop, step).indices(n))
+        if not result:
             return Along(0, 0)
-        low, high = min(found[0], found[-1]), max(found[0], found[-1])
+        low, high = min(result[0], result[-1]), max(result[0], result[-1])
         return Along(low, (high - low) // abs(step) + 1, abs(step), flips=step < 0)
     if step == -1:
         return _between(_behind(stop, n, 0), _behind(start, n, n), n)._replace(flips=True)
@@ -178,7 +178,7 @@ def _kept(entry: Any, n: int, part: Part | None) -> Along:
 
 
 def _kept_of_part(entry: Any, n: int, part: Part, step: int) -> Along:
-    """The elements that a slice means of a part of an axis."""
+    """The selection of a slice along an axis with a valid part."""
     start, stop = within(entry.start, part.count), part.count if entry.stop is None else within(entry.stop, part.count)
     if step != 1 or start is None or stop is None:
         raise Unknown("a slice of an axis whose size is a number of a loop")
@@ -190,7 +190,7 @@ def _kept_of_part(entry: Any, n: int, part: Part, step: int) -> Along:
 
 
 def _after(first: Any, past: Any, n: int) -> Any:
-    """The place `past` the first element of a part, which lies in an axis of `n` elements."""
+    """The position `past` the first element of a part, which lies in an axis of `n` elements."""
     if type(past) is int and not past:
         return first
     (a, b), (c, d) = bounds(first), limits(past)
@@ -198,7 +198,7 @@ def _after(first: Any, past: Any, n: int) -> Any:
 
 
 def _settled(bound: Any) -> Any:
-    """A bound that no loop has a part in, as a number."""
+    """A loop-invariant bound, as a number."""
     if isinstance(bound, Carrier):
         aval = bound.aval
         if aval.shape or aval.dtype.kind not in "iu" or aval.dtype == np.uint64:
@@ -209,7 +209,7 @@ def _settled(bound: Any) -> Any:
 
 
 def _behind(bound: Any, n: int, default: int) -> Any:
-    """Of a slice that goes backwards: the place behind the element that it begins with, or the last that is meant."""
+    """A bound of a slice with a negative step, as the position after its element."""
     if bound is None:
         return default
     if not isinstance(bound, Carrier):
@@ -221,7 +221,7 @@ def _behind(bound: Any, n: int, default: int) -> Any:
 
 
 def _between(a: Any, b: Any, n: int) -> Along:
-    """The elements from `a` to `b` of an axis of `n`, which both lie in it."""
+    """The elements from `a` to `b` of an axis of `n` elements, which both lie in it."""
     length = difference(b, a)
     if length is not None:
         return Along(a, max(length, 0)) if length > 0 else Along(0, 0)
@@ -244,7 +244,7 @@ def _between(a: Any, b: Any, n: int) -> Along:
 
 # -- reading and replacing -----------------------------------------------------------------------------------------
 def read(array: Parted, cut: Cut) -> Parted:
-    """The elements that are meant."""
+    """The selected elements."""
     x = _window(array.value, cut)
     for axis, along in enumerate(cut.along):
         if along.shift is not None:
@@ -257,7 +257,7 @@ def read(array: Parted, cut: Cut) -> Parted:
 
 
 def _window(x: Any, cut: Cut) -> Any:
-    """The windows of the axes, or all of an axis where the part is shifted."""
+    """The windows along the axes; the whole axis if the part is shifted."""
     starts, sizes, step = _place(x, cut)
     if sizes == x.shape:
         return x
@@ -274,14 +274,14 @@ def _place(x: Any, cut: Cut) -> tuple[Any, ...]:
 
 
 def _taken(x: Any, indices: Any, axis: int) -> Any:
-    """The elements at these indices of an axis."""
-    found = gather(x, indices, axes=(axis,))
+    """The elements at these indices along an axis."""
+    result = gather(x, indices, axes=(axis,))
     order = (axis, *[a for a in range(len(x.shape)) if a != axis])
-    return found if axis == 0 else transpose(found, perm=inverse_permutation(order))
+    return result if axis == 0 else transpose(result, perm=inverse_permutation(order))
 
 
 def replaced(array: Parted, cut: Cut, new: Any) -> Any:
-    """The array with `new`, a `Parted`, in the place of the elements that are meant."""
+    """The array with the selected elements replaced by `new`, a `Parted`."""
     x, values = array.value, new.value
     if 0 in cut.shape:
         return x
@@ -313,7 +313,7 @@ def replaced(array: Parted, cut: Cut, new: Any) -> Any:
 
 # -- alignment ---------------------------------------------------------------------------------------------------
 def fitted(x: Parted, shape: Sequence[int], parts: Sequence[Part | None]) -> Any:
-    """The value broadcast to a shape with these parts. Raises `Unknown` where it is not known to fit."""
+    """The value broadcast to a shape with these parts. Raises `Unknown` if it is not known to fit."""
     extra = len(x.parts) - len(shape)
     if extra > 0:
         if any(p is not None or n != 1 for p, n in zip(x.parts[:extra], x.value.shape)):
@@ -339,7 +339,7 @@ def fitted(x: Parted, shape: Sequence[int], parts: Sequence[Part | None]) -> Any
 
 
 def _same(x: Part, y: Part) -> bool:
-    """Whether two parts have as many elements; False if that is to be seen. Raises `Unknown` if they have not."""
+    """Whether two parts have equal sizes; False if only the values can tell. Raises `Unknown` if they differ."""
     apart = difference(x.count, y.count)
     (a, b), (c, d) = bounds(x.count), bounds(y.count)
     if apart or b < c or d < a:
@@ -348,7 +348,8 @@ def _same(x: Part, y: Part) -> bool:
 
 
 def _moved(x: Any, axis: int, own: Part, part: Part, n: int) -> Any:
-    """The part `own` of an axis where `part` of an axis of `n` elements is; copies of its ends elsewhere."""
+    """The part `own` of an axis moved to the position of `part` in an axis of `n` elements; the rest are copies of its
+    ends."""
     size = x.shape[axis]
     if own.last == part.last and size == n:
         return x

@@ -1,16 +1,15 @@
-"""Spans: what traced code computes with in the place of an array whose size is a number of a loop.
+"""Trace arrays whose sizes are numbers of a loop, as padded arrays with a valid part (ragged arrays).
 
-`A[i, :j]` in the body of a loop has another size in each turn. A span holds a tracer of the greatest size, and says for
-each axis which part of it is meant; its `shape` has a traced number there. An op applied to spans is what
-`tracegrad.ops.ragged.masked_semantics` says of it: no other op sees the tracer, and where nothing is said of one, the
-sizes are asked for, which is an error in a region and a guard elsewhere. Arrays beside a span must be known to have its
-size.
+`A[i, :j]` in the body of a loop has another size in each iteration. A span holds a tracer of the maximal size, and the
+valid part of each axis; its `shape` contains a traced number. `tracegrad.ops.ragged.masked_semantics` defines ops on
+spans. No other op sees the tracer. An op without a definition reads the sizes, which is an error in a region and a
+guard elsewhere. An array that is combined with a span must have the same size.
 
-What a mask chooses (`x[mask]`) is a span too: all of `x`, of which those elements are meant for which the mask is true.
-It is a copy, and nothing is asked to compute with it, to reduce it, or to write it where the same mask is true.
+The selection of a mask (`x[mask]`) is also a span: all of `x`, with the masked elements valid. It is a copy. Computing
+with it, reducing it, and assigning it under the same mask leave no guard.
 
-A span that is a view knows the array it is of, and how it was read: it is read again where that has been updated, and
-an update of the span writes to that.
+A span that is a view knows its base array and its index. It is read again after the base is updated, and an update of
+the span writes to the base.
 """
 
 from __future__ import annotations
@@ -50,7 +49,8 @@ _ALL = np.s_[:]
 
 
 class Origin:
-    """Of a view: the array that it is of, how it is read from what that holds, and the cut if that is one."""
+    """The origin of a view: its base array, the function that reads it from the base's value, and the selection if it
+    is one."""
 
     __slots__ = ("base", "cut", "reads", "seen")
 
@@ -59,12 +59,12 @@ class Origin:
 
 
 def _state(base: Any) -> Any:
-    """What is another object after an update."""
+    """A key that changes with each update of an object."""
     return base.held if isinstance(base, Span) else base.node
 
 
 class Span(ArrayMethods, Carrier):
-    """An array whose size is a number of a loop."""
+    """An array with a symbolic size."""
 
     __slots__ = ("_held", "dtype", "origin")
     level = Level.SPAN
@@ -76,7 +76,7 @@ class Span(ArrayMethods, Carrier):
 
     @property
     def held(self) -> Parted:
-        """The value of the greatest size, and the parts of it."""
+        """The value of the maximal size, and its valid parts."""
         origin = self.origin
         if origin is None or _state(origin.base) is origin.seen:
             return self._held
@@ -97,7 +97,7 @@ class Span(ArrayMethods, Carrier):
         return Aval(self.shape, self.dtype)
 
     def exact(self) -> Tracer:
-        """The array, of the size that it has in the call being traced; leaves guards. In a region, an error."""
+        """The array with its size in the call being traced; leaves guards. An error in a region."""
         held = self.held
         if held.parts.count(None) == len(held.parts):
             return held.value  # type: ignore[no-any-return]
@@ -107,19 +107,19 @@ class Span(ArrayMethods, Carrier):
         start = tuple([n - m if p is not None and p.last else 0
                        for n, m, p in zip(held.value.shape, sizes, held.parts)])  # fmt: skip
         stop = tuple([a + m for a, m in zip(start, sizes)])
-        found: Tracer = slice(held.value, start=start, stop=stop, step=(1,) * len(start))
-        found.frozen = "a view of an array whose size is a number of a loop"
-        return found
+        tracer: Tracer = slice(held.value, start=start, stop=stop, step=(1,) * len(start))
+        tracer.frozen = "a view of an array whose size is a number of a loop"
+        return tracer
 
     # -- ops -----------------------------------------------------------------------------------------
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         if self._is_settled():
             return _of_exact(op, operands, params)
         try:
-            found = _result(op, operands, params)
+            result = _result(op, operands, params)
         except Unknown:
             return _of_exact(op, operands, params)
-        return _viewed(found, self, op, params) if op.aliases else _value(found)
+        return _viewed(result, self, op, params) if op.aliases else _value(result)
 
     def concrete(self, asked: str) -> np.ndarray[Any, Any]:
         return self.exact().concrete(asked)
@@ -137,19 +137,19 @@ class Span(ArrayMethods, Carrier):
         return self._alias()
 
     def _settled(self, updated: bool = False) -> Tracer:
-        """The array of the size that it has, which this stands for from now on if it is what a mask chooses."""
+        """The array with its exact size; a mask selection becomes this array from now on."""
         if not _has_mask(self._held):
             return self.exact()
         origin = self.origin
         if origin is None:
-            found = self.exact()
+            result = self.exact()
         elif isinstance(origin.base, Span):  # a view, as NumPy has it
-            found = origin.reads(whole(origin.base._settled())).value
+            result = origin.reads(whole(origin.base._settled())).value
         else:
             return self.exact()
-        if updated or found.builder is self._held.value.builder:
-            self._held, self.origin = whole(found), None
-        return found
+        if updated or result.builder is self._held.value.builder:
+            self._held, self.origin = whole(result), None
+        return result
 
     def _is_settled(self) -> bool:
         return self.origin is None and not _is_parted(self._held)
@@ -184,16 +184,16 @@ class Span(ArrayMethods, Carrier):
             return
         held = self.held
         try:
-            given = _new(new, self.dtype)
-            value = broadcast_to(given.value, shape=held.value.shape) if not given.parts else None
-            value = fitted(given, held.value.shape, held.parts) if value is None else value
+            args = _new(new, self.dtype)
+            value = broadcast_to(args.value, shape=held.value.shape) if not args.parts else None
+            value = fitted(args, held.value.shape, held.parts) if value is None else value
         except Unknown:
             self._settled(updated=True)._assign(new)
         else:
             self._put(Parted(value, held.parts))
 
     def _put(self, held: Parted) -> None:
-        """Hold this from now on, and bring it to the array that this is a view of."""
+        """Store a new value, and write it to the base of this view."""
         origin = self.origin
         if origin is None:
             self._held = held
@@ -221,32 +221,32 @@ def _has_mask(held: Parted) -> bool:
 
 
 def _chosen(held: Parted) -> Tracer:
-    """What masks choose, along the axes that have one."""
-    found: Any = held.value
+    """The selection of masks, along the axes that have one."""
+    result: Any = held.value
     for axis, part in enumerate(held.parts):
         if part is not None and part.mask is not None:
             order = (axis, *[a for a in range(len(held.parts)) if a != axis])
-            if found.dtype.kind in "fc":  # what is not chosen adds nothing to a derivative, be its own inf or nan
-                found = where(over(part.mask, found.shape, axis), found, 0.0)
-            found = transpose(gather(found, *indices(part.mask), axes=(axis,)), perm=inverse_permutation(order))
+            if result.dtype.kind in "fc":  # what is not chosen adds nothing to a derivative, be its own inf or nan
+                result = where(over(part.mask, result.shape, axis), result, 0.0)
+            result = transpose(gather(result, *indices(part.mask), axes=(axis,)), perm=inverse_permutation(order))
         elif part is not None:
             raise UnsupportedError(located("a mask beside an axis whose size is a number of a loop"))
-    made: Tracer = found._alias()
-    return made
+    tracer: Tracer = result._alias()
+    return tracer
 
 
 def _value(found: Parted) -> Any:
-    """The tracer, or the span, that stands for this."""
+    """The tracer, or the span, of this value."""
     return Span(found) if _is_parted(found) else found.value
 
 
 def _as_of(base: Any, value: Any) -> Any:
-    """A new value of the greatest size of `base`, as one that can be assigned to it."""
+    """A new value of the maximal size of `base`, assignable to it."""
     return Span(Parted(value, base.held.parts)) if isinstance(base, Span) else value
 
 
 def _new(value: Any, dtype: Any) -> Parted:
-    """What is assigned to elements of this dtype."""
+    """The value to assign to elements of this dtype."""
     if not isinstance(value, Span | Tracer) and not is_literal(value):
         if isinstance(value, Carrier):
             raise Unknown("another carrier")
@@ -256,7 +256,7 @@ def _new(value: Any, dtype: Any) -> Parted:
 
 # -- reading and replacing -----------------------------------------------------------------------------------------
 def item(x: Tracer, index: Any) -> Any:
-    """`x[index]`, if a bound in the index is a number of a loop and no more has to be known than that; else None."""
+    """`x[index]`, if a bound in the index is symbolic and the index needs no values; else None."""
     if not is_cut(index):
         place = mask_in(x, index)
         return None if place is None else _masked(x, place)
@@ -269,17 +269,17 @@ def item(x: Tracer, index: Any) -> Any:
 def _item(x: Any, index: Any) -> Any:
     held = _parted(x)
     cut = cut_of(held, index)
-    found = read(held, cut)
-    if _is_parted(found):
+    match = read(held, cut)
+    if _is_parted(match):
         sized = not _is_parted(held)
 
         def again(base: Parted) -> Parted:
             return read(base, cut) if sized or _is_parted(base) else _parted(base.value[index])
 
-        return Span(found, Origin(x, again, cut))
+        return Span(match, Origin(x, again, cut))
     if isinstance(x, Span):
         x = x.held.value
-    result = found.value
+    result = match.value
     if not cut.axes:
         return result._alias()
     if result is x:
@@ -288,7 +288,7 @@ def _item(x: Any, index: Any) -> Any:
 
 
 def _masked(x: Tracer, place: Place) -> Span:
-    """What the mask in an index chooses."""
+    """The selection of the mask in an index."""
     part = x if all(e == _ALL for e in place.rest) else x[place.rest]
     row, shape = place.row._alias(), part.shape
     (n,), axis = row.shape, place.axis
@@ -301,7 +301,7 @@ def _masked(x: Tracer, place: Place) -> Span:
 
 
 def _with_masked(x: Tracer, place: Place, value: Span) -> Any:
-    """`x` with a span, of which the mask in an index is that. Raises `Unknown`."""
+    """`x` with a span assigned whose mask is the mask of the index. Raises `Unknown`."""
     steps = plan(x, place.rest)
     part, like = steps.read(x), _masked(x, place).held
     new = reshape(fitted(_new(value, x.dtype), like.value.shape, like.parts), shape=part.shape)
@@ -310,8 +310,7 @@ def _with_masked(x: Tracer, place: Place, value: Span) -> Any:
 
 
 def with_item(x: Tracer, index: Any, value: Any) -> Any:
-    """The array after `x[index] = value`, if a size in that is a number of a loop and it is known what fits; else
-    None."""
+    """The array after `x[index] = value`, if a size is symbolic and the value is known to fit; else None."""
     if not isinstance(value, Span) and not is_cut(index):
         return None
     try:
@@ -331,27 +330,27 @@ def with_item(x: Tracer, index: Any, value: Any) -> Any:
 
 # -- ops -------------------------------------------------------------------------------------------------------
 def _result(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Parted:
-    """What `op` makes of spans and what stands beside them. Raises `Unknown`."""
+    """The result of `op` on spans and other operands. Raises `Unknown`."""
     if not all(is_literal(x) or isinstance(x, Span | Tracer | np.ndarray) for x in operands):
         raise Unknown("another carrier")
-    given = [_parted(x) for x in operands]
+    args = [_parted(x) for x in operands]
     shape: tuple[Any, ...] = ()
     if isinstance(op, Elementwise):
-        given, shape = _together(given)
+        args, shape = _together(args)
     elif op is matmul:
-        given = _contracted(*given)
+        args = _contracted(*args)
     elif op in (argmax, argmin, cumsum):
-        given = [_first(given[0], params["axis"])]
+        args = [_first(args[0], params["axis"])]
     if op in (argmax, argmin, reduce_max, reduce_min):
-        given = [_something(given[0], params["axes"] if "axes" in params else (params["axis"],))]
+        args = [_something(args[0], params["axes"] if "axes" in params else (params["axis"],))]
     elif "shape" in params:
-        shape = tuple([_greatest(n, given) for n in params["shape"]])
-    found = applied(op, params, given, shape)
-    return _checked(found, params["shape"]) if "shape" in params else found
+        shape = tuple([_greatest(n, args) for n in params["shape"]])
+    result = applied(op, params, args, shape)
+    return _checked(result, params["shape"]) if "shape" in params else result
 
 
 def _together(given: Sequence[Parted]) -> tuple[list[Parted], tuple[int, ...]]:
-    """Operands of one shape, with one part along each axis; what has no axes stays as it is."""
+    """Operands of one shape, with a common part along each axis; scalars are unchanged."""
     arrays = [x for x in given if x.parts]
     rank = max([len(x.parts) for x in arrays])
     sizes, parts = [], []
@@ -367,7 +366,7 @@ def _together(given: Sequence[Parted]) -> tuple[list[Parted], tuple[int, ...]]:
 
 
 def _contracted(x: Parted, y: Parted) -> list[Parted]:
-    """The operands of a product of matrices, with one part along the axis that is summed up."""
+    """The operands of a matrix product, with a common part along the contracted axis."""
     part, own = x.parts[-1], y.parts[-2]
     if len(x.parts) != len(y.parts):
         raise Unknown("arrays of other sizes")
@@ -380,7 +379,7 @@ def _contracted(x: Parted, y: Parted) -> list[Parted]:
 
 
 def _first(x: Parted, axis: int) -> Parted:
-    """With the part of the axis at its beginning."""
+    """The value with the valid part of the axis moved to its beginning."""
     part = x.parts[axis]
     if part is None or not part.last:
         return x
@@ -389,7 +388,7 @@ def _first(x: Parted, axis: int) -> Parted:
 
 
 def _something(x: Parted, axes: Sequence[int]) -> Parted:
-    """With parts of the axes that have an element."""
+    """The value with parts that are required to be nonempty along the axes."""
     parts = list(x.parts)
     for axis in axes:
         part = parts[axis]
@@ -402,7 +401,7 @@ def _something(x: Parted, axes: Sequence[int]) -> Parted:
 
 
 def _someone(part: Part) -> Part:
-    """Of a mask that chooses something. Raises `Unknown` where it does not."""
+    """The part of a mask that is required to select an element. Raises `Unknown` if it selects none."""
     count = part.count
     if count.builder.here().outer is not None:
         count = between(ops.add(count, required(ops.greater(count, 0))), 1, bounds(count)[1])
@@ -412,7 +411,7 @@ def _someone(part: Part) -> Part:
 
 
 def _greatest(n: Any, given: Sequence[Parted]) -> int:
-    """The greatest value of a size in a parameter."""
+    """The maximal value of a size in a parameter."""
     if not isinstance(n, Tracer):
         return int(n)
     key = form_of(n)
@@ -424,7 +423,7 @@ def _greatest(n: Any, given: Sequence[Parted]) -> int:
 
 
 def _checked(found: Parted, wanted: Sequence[Any]) -> Parted:
-    """What has the shape that was wanted, whatever the numbers are."""
+    """The result, checked to have the wanted symbolic shape. Raises `Unknown` if it has another one."""
     parts: list[Part | None] = []
     for n, part in zip(wanted, found.parts):
         if isinstance(n, Tracer):
@@ -439,7 +438,7 @@ def _checked(found: Parted, wanted: Sequence[Any]) -> Parted:
 
 
 def _viewed(found: Parted, x: Any, op: Op, params: dict[str, Any]) -> Any:
-    """The result of an op that makes a view of `x`, its one operand, where NumPy does."""
+    """The result of an op on its one operand `x`, as a view of `x` if NumPy makes one."""
     if not _is_parted(found):
         found.value.frozen = "a view of an array whose size is a number of a loop"
         return found.value
@@ -453,18 +452,18 @@ def _viewed(found: Parted, x: Any, op: Op, params: dict[str, Any]) -> Any:
 
 
 def _of_exact(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
-    """What `op` makes of the arrays of the sizes that they have in the call being traced."""
-    given = [(x._settled() if op.aliases else x.exact()) if isinstance(x, Span) else x for x in operands]
-    return op(*given, **{k: tuple(map(_asked, v)) if isinstance(v, tuple) else _asked(v) for k, v in params.items()})
+    """The result of `op` on arrays with their sizes in the call being traced."""
+    args = [(x._settled() if op.aliases else x.exact()) if isinstance(x, Span) else x for x in operands]
+    return op(*args, **{k: tuple(map(_asked, v)) if isinstance(v, tuple) else _asked(v) for k, v in params.items()})
 
 
 def _asked(x: Any) -> Any:
-    """A parameter, as a number if it is a traced size."""
+    """A parameter, with a traced size read as a number."""
     return int(x) if isinstance(x, Tracer) else x
 
 
 def of_size(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
-    """What an op makes of tracers alone, where a size in `params` is a number of a loop, or sizes are a Tensor's."""
+    """The result of an op on tracers alone, if a size in `params` is symbolic, or the sizes are a Tensor's."""
     sizes = params["shape"] if op is full else ()
     if not any(isinstance(n, Tracer) for n in sizes):
         return _of_exact(op, operands, params)

@@ -1,9 +1,9 @@
-"""Sizes that are numbers of a loop: the bounds of slices, and what is known of them without their values.
+"""Compute symbolic sizes: bounds of slices that depend on loop counters, and what is known about them.
 
-In the body of a loop a bound of a slice may be another one in each turn. `place` makes of it what Python does, which
-counts negative ones from the end and stops at both ends, and records no more of that than the bound's own bounds
-(`tracegrad.trace.values.python_arithmetic`) leave open. Two sizes are the same if their nodes are the same arithmetic
-of the same numbers: `form_of` writes them as sums of numbers with integer factors.
+A slice bound in the body of a loop may vary between iterations. `place` normalizes it as Python does: negative bounds
+count from the end, and bounds are clamped to the axis. It records only the operations that the interval of the
+bound (`tracegrad.trace.values.python_arithmetic`) requires. Two sizes are equal if their affine forms are equal;
+`form_of` writes a size as a sum of nodes with integer factors.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _DEEP = 24
 
 
 class Size(Number):
-    """How many elements an array has along an axis, where that is a number of a loop. Compared with another size, it
-    says what is known; what is not is asked for."""
+    """Symbolic size of an axis. A comparison with another size returns the proven result; otherwise the sizes are
+    read."""
 
     __slots__ = ()
 
@@ -61,7 +61,7 @@ class Size(Number):
         raise self.builder.gives_up("a size that is a number of a loop is looked up")
 
     def asked(self) -> int:
-        """The size in the call being traced, which leaves a guard; in a region, an error."""
+        """The size in the call being traced, with a guard; an error in a region."""
         return int(self.concrete("the size of an array").item())
 
     def __index__(self) -> int:
@@ -69,7 +69,7 @@ class Size(Number):
 
 
 class MaskSize(Size):
-    """How many elements the mask chooses, a row of booleans."""
+    """Number of selected elements of a mask, a row of booleans."""
 
     __slots__ = ("mask",)
 
@@ -85,7 +85,7 @@ class MaskSize(Size):
 
 
 def is_of_a_loop(x: Any) -> bool:
-    """Whether a traced number may be another one in each turn of a loop that is recorded."""
+    """Whether a traced number may vary between iterations of a loop being recorded."""
     if not isinstance(x, Tracer):
         return False
     builder: Any = x.builder
@@ -96,7 +96,7 @@ def is_of_a_loop(x: Any) -> bool:
 
 
 def _depends(wanted: Node, nodes: set[Node]) -> bool:
-    """Whether any of `nodes` has a part in a node; what a loop has left is a number like others."""
+    """Whether a node depends on any of `nodes`; the result of a finished loop is an ordinary number."""
     seen, stack = {wanted}, [wanted]
     while stack:
         node = stack.pop()
@@ -111,7 +111,7 @@ def _depends(wanted: Node, nodes: set[Node]) -> bool:
 
 # -- bounds of slices --------------------------------------------------------------------------------------------
 def limits(x: Any) -> tuple[int, int]:
-    """The least and the greatest value that an integer may have, traced or not, an array or not."""
+    """The bounds of an integer, traced or not, or of an array."""
     if isinstance(x, Tracer) and not x.weak:
         info = np.iinfo(x.dtype) if x.dtype.kind in "iu" else np.iinfo("int64")
         return int(info.min), int(info.max)
@@ -119,22 +119,22 @@ def limits(x: Any) -> tuple[int, int]:
 
 
 def between(x: Any, low: int, high: int) -> Any:
-    """The traced integer as a number that is known to lie between these."""
-    made = Number(x.builder, x.node)
-    a, b = made.builder.bounds.get(made.node, (low, high))
-    made.builder.bounds[made.node] = max(a, low), min(b, high)
-    return made
+    """The traced integer with these bounds."""
+    number = Number(x.builder, x.node)
+    a, b = number.builder.bounds.get(number.node, (low, high))
+    number.builder.bounds[number.node] = max(a, low), min(b, high)
+    return number
 
 
 def counting(x: Any, low: int, high: int) -> Any:
-    """A counter, of which it is known that it lies between these while the body of its loop runs."""
+    """A loop counter with these bounds, valid while the body of its loop is recorded."""
     if isinstance(x, Tracer) and x.weak and low <= high:
         bounded(x, low, high)
     return x
 
 
 def place(bound: Any, n: int) -> Any:
-    """A bound of a slice of an axis of `n` elements, counted from the front: between 0 and `n`."""
+    """A slice bound of an axis of `n` elements, normalized to the range from 0 to `n`."""
     if not isinstance(bound, Tracer):
         start, _, _ = slice(bound, None).indices(n)
         return start
@@ -152,8 +152,8 @@ def place(bound: Any, n: int) -> Any:
 
 
 def within(bound: Any, count: Any) -> Any:
-    """A bound of a slice of `count` elements, a number of a loop, counted from the front: between 0 and `count`. None
-    if that is not known."""
+    """A slice bound of an axis with a symbolic number of elements `count`, normalized to the range from 0 to `count`.
+    None if it is unknown."""
     least, most = bounds(count)
     if bound is None or not isinstance(bound, Tracer):
         known = 0 if bound is None else int(bound)
@@ -171,39 +171,39 @@ def within(bound: Any, count: Any) -> Any:
 
 
 def required(condition: Any) -> Any:
-    """The number 0. Where the condition does not hold, it raises, and the call is run as plain Python."""
+    """The number 0, which raises if the condition is false; the call then runs as plain Python."""
     return counted(ops.where(condition, 0, 2), length=2, axis=0)
 
 
 # -- what is the same --------------------------------------------------------------------------------------------
 class Form(NamedTuple):
-    """A constant, and numbers with their factors."""
+    """Affine form: a constant, and nodes with their factors."""
 
     constant: int
     terms: frozenset[tuple[Hashable, int]]
 
 
 def form_of(x: Any) -> Form:
-    """A size as a sum."""
+    """The affine form of a size."""
     return _of(x.builder, x.node, 0) if isinstance(x, Tracer) else Form(int(x), frozenset())
 
 
 def difference(x: Any, y: Any) -> int | None:
-    """`x - y`, if that is the same whatever the numbers are."""
-    found = _sum(form_of(x), form_of(y), -1)
-    return None if found.terms else found.constant
+    """`x - y` if it is a constant."""
+    result = _sum(form_of(x), form_of(y), -1)
+    return None if result.terms else result.constant
 
 
 def apart(x: Any, y: Any) -> tuple[tuple[float, float], list[Node]]:
-    """Between which numbers `x - y` lies, and the nodes that it is computed from."""
-    found = _sum(form_of(x), form_of(y), -1)
+    """The bounds of `x - y`, and the nodes that it depends on."""
+    result = _sum(form_of(x), form_of(y), -1)
     known: dict[Any, Any] = next((v.builder.bounds for v in (x, y) if isinstance(v, Tracer)), {})
-    low: float = found.constant
-    high: float = found.constant
-    for symbol, k in found.terms:
+    low: float = result.constant
+    high: float = result.constant
+    for symbol, k in result.terms:
         ends = [k * end for end in known.get(symbol, _ANY)]
         low, high = low + min(ends), high + max(ends)
-    return (low, high), [x for symbol, _ in found.terms for x in _nodes(symbol)]
+    return (low, high), [x for symbol, _ in result.terms for x in _nodes(symbol)]
 
 
 def _nodes(symbol: Any) -> list[Node]:
@@ -231,7 +231,7 @@ _ANY = (-np.inf, np.inf)
 def _of(builder: TraceBuilder, node: Node, depth: int) -> Form:
     if node.op is None:
         return _outside(builder, node, depth)
-    inside = node not in builder.of_loops and _is_of_this_turn(builder, node)
+    inside = node not in builder.of_loops and _is_of_this_iteration(builder, node)
     if depth > _DEEP or not inside or node.aval.dtype != np.int64 or node.several:
         return _symbol(node)
     parts = [_part(builder, x, depth + 1) for x in node.inputs]
@@ -247,9 +247,9 @@ def _of(builder: TraceBuilder, node: Node, depth: int) -> Form:
     return _symbol((node.op, node.params, tuple(parts))) if node.inputs else _symbol(node)
 
 
-def _is_of_this_turn(builder: TraceBuilder, node: Node) -> bool:
-    """Whether each turn of a loop under way computes the node in this way: it was not there when the turn began."""
-    return not builder.turn_began or any(x is node for x in builder.nodes[builder.turn_began :])
+def _is_of_this_iteration(builder: TraceBuilder, node: Node) -> bool:
+    """Whether each iteration of a current loop computes the node: it was recorded after the iteration began."""
+    return not builder.iteration_began or any(x is node for x in builder.nodes[builder.iteration_began :])
 
 
 def _part(builder: TraceBuilder, x: Any, depth: int) -> Form:
@@ -259,7 +259,7 @@ def _part(builder: TraceBuilder, x: Any, depth: int) -> Form:
 
 
 def _outside(builder: Any, node: Node, depth: int) -> Form:
-    """An input: of a region, perhaps a value from outside of it."""
+    """An input of a region, as the outside value it captures if there is one."""
     if builder.outer is not None:
         for value, mine in builder.captured.values():
             if mine is node and not isinstance(value, TensorCarrier):

@@ -1,1 +1,1 @@
-"""Random numbers and other values that a call does not give twice."""
+"""Random numbers and other values that differ between calls."""

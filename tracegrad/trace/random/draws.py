@@ -1,12 +1,12 @@
-"""Random numbers that traced code draws: the same stream as NumPy's, drawn at each call.
+"""Draw random numbers at each call, from the same stream as NumPy.
 
-A draw is an input of the graph, whose source is a step: a method of a generator, with its arguments. The steps of a
-trace are done in order before its program runs, on the generators that the call finds where traced code found them, so
-each is left where NumPy leaves it. Where that path does not hold after all, or the call runs as plain Python, they are
-rewound first. An argument of a step that depends on inputs is computed by NumPy, from the nodes that were recorded.
+A draw is an input of the graph. Its source is a step: a generator method with its arguments. The steps of a trace run
+in order before its program, on the generators that the call finds at the traced locations, so each generator ends in
+NumPy's state. If a guard fails or the call runs as plain Python, the generators are rewound first. NumPy evaluates
+arguments of a step that depend on inputs, from the recorded nodes.
 
-Locations and scales are no arguments of a step: what is drawn is multiplied and added in the graph, as NumPy does it,
-and has derivatives with respect to them.
+Location and scale are not arguments of a step: the graph multiplies and adds them, as NumPy does, and they have
+derivatives.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _DISCRETE = frozenset(
 
 
 def is_generator(x: Any) -> bool:
-    """Whether `x` is a generator of NumPy's, old or new."""
+    """Whether `x` is a NumPy random generator, new or legacy."""
     return isinstance(x, np.random.Generator | np.random.RandomState)
 
 
 # -- the generators of a call --------------------------------------------------------------------------------------
 class Drawing:
-    """What a call has drawn: how to rewind the generators, and the results of the steps."""
+    """The draws of a call: functions that rewind the generators, and the results of the steps."""
 
     __slots__ = ("before", "generators", "results")
 
@@ -62,12 +62,12 @@ class Drawing:
         self.results: list[Any] = []
 
     def moving(self, generator: int, step: int) -> Moving:
-        """The generator of this number, and the state that this step has read."""
+        """The generator of this number, and the state read by this step."""
         return Moving(self.generators[generator], self.results[step])
 
 
 def _noted(call: Any, x: Any) -> Any:
-    """The generator, of which the call knows from now on where it was."""
+    """The generator, after recording its state at the beginning of the call."""
     if call.drawn is None:
         call.drawn = Drawing()
     _note(call.drawn, x)
@@ -75,8 +75,8 @@ def _noted(call: Any, x: Any) -> Any:
 
 
 def note(x: Any) -> Any:
-    """Before the call under way draws from this generator, or takes from this iterator: it is rewound with the others.
-    What is known of where it was, if there is such a call."""
+    """Record the state of a generator or iterator before the current call draws from it, so that it is rewound with the
+    others. Returns the record, if there is a current call."""
     if CALLS.call is None:
         return None
     _noted(CALLS.call, x)
@@ -97,13 +97,13 @@ def _state(x: Any) -> Any:
 
 
 def rewind(call: Any) -> None:
-    """Put the generators back to where they were when the call began."""
+    """Restore the states that the generators had when the call began."""
     if call is not None and call.drawn is not None:
         put_back(call.drawn)
 
 
 def put_back(drawn: Drawing | None) -> None:
-    """Put the generators back to where they were before this was drawn."""
+    """Restore the states that the generators had before this draw."""
     if drawn is None:
         return
     for x, state in drawn.before.values():
@@ -119,7 +119,7 @@ def put_back(drawn: Drawing | None) -> None:
 
 @contextlib.contextmanager
 def again(call: Any) -> Iterator[None]:
-    """Within the block, the generators are where they were when the call began; after it, where they were before."""
+    """Give the generators the states at the beginning of the call within the block, and the present states after it."""
     drawn = getattr(call, "drawn", None)
     here = Drawing()
     for x, state in drawn.before.values() if drawn is not None else ():
@@ -135,14 +135,14 @@ def again(call: Any) -> Iterator[None]:
 # -- what a trace draws --------------------------------------------------------------------------------------------
 @record(frozen=True, slots=True, eq=False)
 class Needed:
-    """An argument of a step: the value of a node."""
+    """An argument of a step that is the value of a node."""
 
     node: Node
 
 
 @record(frozen=True, slots=True, eq=False)
 class Made:
-    """A generator that traced code makes, by this function."""
+    """A generator made by traced code, with this function."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...] = ()
@@ -150,7 +150,7 @@ class Made:
 
 @record(frozen=True, slots=True, eq=False)
 class Spawned:
-    """One of `count` generators that another spawns, which traced code makes: that of this number."""
+    """Generator number `number` of `count` generators that traced code spawns from another generator."""
 
     parent: int
     number: int
@@ -159,7 +159,7 @@ class Spawned:
 
 @record(frozen=True, slots=True, eq=False)
 class Step:
-    """A method of one of the generators, with its arguments; the result as a scalar of NumPy's, if it is to be one."""
+    """A generator method with its arguments; the result is converted to a NumPy scalar if requested."""
 
     generator: int
     method: str
@@ -168,15 +168,15 @@ class Step:
     strong: bool
 
     def done(self, generator: Any, value: Callable[[Any], Any]) -> Any:
-        """The result."""
-        given = {k: value(x) for k, x in self.kwargs.items()}
-        found = getattr(generator, self.method)(*[value(x) for x in self.args], **given)
-        return np.float64(found) if self.strong and not isinstance(found, np.ndarray) else found
+        """Run the step and return the result."""
+        options = {k: value(x) for k, x in self.kwargs.items()}
+        result = getattr(generator, self.method)(*[value(x) for x in self.args], **options)
+        return np.float64(result) if self.strong and not isinstance(result, np.ndarray) else result
 
 
 @record(frozen=True, slots=True, eq=False)
 class Beginning:
-    """A step: the state of one of the generators, where it is a value of the trace."""
+    """A step that reads the state of a generator whose state is a traced value."""
 
     generator: int
     args = ()
@@ -188,7 +188,7 @@ class Beginning:
 
 
 class Draws:
-    """The steps of one trace, and the places of the generators; and what these were while it was traced."""
+    """The steps of one trace, the sources of the generators, and their states during tracing."""
 
     def __init__(self) -> None:
         self.places: list[Source | Made | Spawned] = []
@@ -198,7 +198,7 @@ class Draws:
         self._inputs: dict[Node, Any] = {}  # that arguments depend on: the number of a leaf, or a capture
 
     def needs(self, builder: Any, node: Node) -> Needed:
-        """The value of a node, as an argument."""
+        """Make the value of a node an argument."""
         captures = {c.node: c for c in builder.captures.values()}
         numbers = {x: i for i, x in enumerate(builder.inputs)}
         seen, stack = {node}, [node]
@@ -213,35 +213,35 @@ class Draws:
 
     @property
     def at_hand(self) -> bool:
-        """Whether the steps need nothing of the call: generators that stay in their places, and arguments that are
-        always the same."""
-        given = [x for step in self.steps for x in (*step.args, *step.kwargs.values())]
+        """Whether the steps need no computed values: all generators have fixed sources or are arguments of the call,
+        and all arguments of steps are constants."""
+        args = [x for step in self.steps for x in (*step.args, *step.kwargs.values())]
         fixed = all(isinstance(x, Source) and type(_root(x)) in (Fixed, Global, Cell, Passed) for x in self.places)
-        return fixed and not any(isinstance(x, Needed) for x in given)
+        return fixed and not any(isinstance(x, Needed) for x in args)
 
     def given(self) -> dict[int, Any]:
-        """The generators that are arguments of the call under way, by their numbers."""
+        """The generators among the arguments of the current call, by their numbers."""
         given = {k: x for k, x in enumerate(self.places) if isinstance(x, Source) and isinstance(_root(x), Passed)}
         return {k: x.read() for k, x in given.items()}
 
     def draw(self, given: Mapping[int, Any]) -> Drawing:
-        """Do all steps, where they are at hand, in a call that is given these generators. Where one raises, nothing has
-        been drawn."""
-        found = Drawing()
+        """Run all steps if they need nothing from the call, which receives these generators. If a step raises, nothing
+        has been drawn."""
+        result = Drawing()
         generators = [given[k] if k in given else x.read() for k, x in enumerate(self.places)]  # type: ignore[union-attr]
         self._require_apart(generators)
         for x in generators:
-            _note(found, x)
-        found.generators = generators
+            _note(result, x)
+        result.generators = generators
         try:
-            found.results = [step.done(generators[step.generator], _itself) for step in self.steps]
+            result.results = [step.done(generators[step.generator], _itself) for step in self.steps]
         except BaseException:
-            put_back(found)
+            put_back(result)
             raise
-        return found
+        return result
 
     def run(self) -> None:
-        """Do all steps, for the call under way. Raises what reading a source does where it is gone."""
+        """Run all steps for the current call. Raises the error of a source that no longer exists."""
         call, computed = CALLS.call, dict[Node, Any]()
 
         def value(x: Any) -> Any:
@@ -250,31 +250,31 @@ class Draws:
             for node, source in self._inputs.items():
                 if node not in computed and (known := _input(node, source, call)) is not None:
                     computed[node] = known
-            found = evaluate(x.node, computed)
-            return found.item() if not found.ndim else found
+            result = evaluate(x.node, computed)
+            return result.item() if not result.ndim else result
 
-        made: list[Any] = []
+        outputs: list[Any] = []
         for place in self.places:
             if isinstance(place, Spawned):
                 if place.number == 0:
-                    made.extend(made[place.parent].spawn(place.count))
+                    outputs.extend(outputs[place.parent].spawn(place.count))
                 continue
             fresh = isinstance(place, Made)
-            made.append(place.function(*map(value, place.args)) if fresh else _noted(call, place.read()))  # type: ignore[union-attr]
-        self._require_apart(made)
+            outputs.append(place.function(*map(value, place.args)) if fresh else _noted(call, place.read()))  # type: ignore[union-attr]
+        self._require_apart(outputs)
         results: list[Any] = []
         call.drawn = call.drawn or Drawing()
-        call.drawn.generators, call.drawn.results = made, results
+        call.drawn.generators, call.drawn.results = outputs, results
         for step in self.steps:
-            results.append(step.done(made[step.generator], value))
+            results.append(step.done(outputs[step.generator], value))
 
     def _require_apart(self, generators: Sequence[Any]) -> None:
-        """Raise a LookupError where generators whose states are values have one state together."""
+        """Raise a LookupError if two generators whose states are traced values share one state."""
         if len(self.streams) > 1 and not are_apart([generators[k] for k in self.streams]):
             raise LookupError("generators of random numbers share their state")
 
     def moved(self) -> Iterator[tuple[Moved, Any]]:
-        """The generators whose states are values, and the last ones."""
+        """The generators whose states are traced values, with their last states."""
         for k, stream in self.streams.items():
             if isinstance(self.places[k], Source) and stream.moved:
                 yield Moved(self, (k, stream.step)), stream.value
@@ -291,23 +291,23 @@ def _itself(x: Any) -> Any:
 
 
 def _input(node: Node, source: Any, call: Any) -> Any:
-    """The value of an input of the graph; None if it has not been drawn yet."""
+    """The value of a graph input; None if it has not been drawn yet."""
     if isinstance(source, int):
         return np.asarray(call.leaves[source], node.aval.dtype)
     if isinstance(source.source, Drawn) and source.source.number >= len(call.drawn.results):
         return None
-    found = source.array if source.source is None else source.source.read()
-    return np.asarray(found, node.aval.dtype)
+    result = source.array if source.source is None else source.source.read()
+    return np.asarray(result, node.aval.dtype)
 
 
 class Drawn(Source):
-    """The result of a step; the parent are the draws, the name is its number."""
+    """The result of a step as a source; the parent is the draws, the name is the number of the step."""
 
     __slots__ = ()
 
     @property
     def number(self) -> int:
-        """That of the step."""
+        """The number of the step."""
         return int(self.name)
 
     def read(self) -> Any:
@@ -322,8 +322,8 @@ class Drawn(Source):
 
 
 class Moved(Source):
-    """A generator of random numbers that the call moves; the parent are the draws, the name is its number and that of
-    the step which has read its state."""
+    """A generator moved by the call, as a source; the parent is the draws, the name is its number and the number of the
+    step that has read its state."""
 
     __slots__ = ()
 
@@ -340,7 +340,7 @@ class Moved(Source):
 
 # -- what traced code has ------------------------------------------------------------------------------------------
 class Traced:
-    """Stands for a generator."""
+    """Proxy of a random generator."""
 
     __slots__ = ("_number", "_real", "_world")
     method: Any = None  # gives a method by its name; set by `tracegrad.trace.random.methods`
@@ -356,7 +356,7 @@ class Traced:
 
     @property
     def number(self) -> int:
-        """That of the generator."""
+        """The number of the generator."""
         return self._number
 
     @property  # type: ignore[misc]
@@ -370,12 +370,12 @@ class Traced:
 
     @property
     def source(self) -> Source | None:
-        """Where each call finds it; None for one that traced code makes."""
+        """The source where each call reads it; None for a generator made by traced code."""
         place = self._world.draws.places[self._number]
         return place if isinstance(place, Source) else None
 
     def spawn(self, count: int) -> list[Traced]:
-        """Generators of their own, of one that traced code makes."""
+        """Spawned generators of a generator made by traced code."""
         world, count = self._world, operator.index(count)
         if not isinstance(world.draws.places[self._number], Made | Spawned):
             raise UnsupportedError(
@@ -394,7 +394,7 @@ class Traced:
         return isinstance(self._real, np.random.RandomState)
 
     def draw(self, method: str, args: Sequence[Any], kwargs: dict[str, Any], strong: bool = False) -> Any:
-        """The result of a method, which is done at each call: a tracer."""
+        """The result of a method that runs at each call, as a tracer."""
         world = self._world
         builder: Any = world.builder
         if builder.inner is not None or current_trace() is not builder:
@@ -406,27 +406,27 @@ class Traced:
                 )
             )
         if are_wanted(world):
-            given = {k: self._argument(method, x) for k, x in kwargs.items()}
-            return self._stream().draw(method, [self._argument(method, x) for x in args], given, strong)
+            options = {k: self._argument(method, x) for k, x in kwargs.items()}
+            return self._stream().draw(method, [self._argument(method, x) for x in args], options, strong)
         tell(lambda: require(builder))
-        given = {k: self._argument(method, x) for k, x in kwargs.items()}
-        step = Step(self._number, method, tuple([self._argument(method, x) for x in args]), given, strong)
+        options = {k: self._argument(method, x) for k, x in kwargs.items()}
+        step = Step(self._number, method, tuple([self._argument(method, x) for x in args]), options, strong)
         if CALLS.call is not None and id(self._real) not in world.made:
             _noted(CALLS.call, self._real)
-        found = step.done(self._real, lambda x: _shown(builder, x))
+        result = step.done(self._real, lambda x: _shown(builder, x))
         world.draws.steps.append(step)
-        if found is None:
+        if result is None:
             return None
         source = Drawn(world.draws, len(world.draws.steps) - 1)
-        if isinstance(found, np.ndarray):
-            return world.builder.capture(found, source).value._alias().zero_d()
-        return world.builder.capture_number(found, source)
+        if isinstance(result, np.ndarray):
+            return world.builder.capture(result, source).value._alias().zero_d()
+        return world.builder.capture_number(result, source)
 
     def _stream(self) -> Stream:
-        """The state, which is an input when it is first asked for."""
+        """The state, an input from its first use on."""
         world, number = self._world, self._number
-        found: Stream | None = world.draws.streams.get(number)
-        if found is None:
+        result: Stream | None = world.draws.streams.get(number)
+        if result is None:
             builder, draws = world.builder, world.draws
             others = [draws.reals[k] for k in draws.streams]
             if not is_stream(self._real) or not are_apart([*others, self._real]):
@@ -439,8 +439,8 @@ class Traced:
             if CALLS.call is not None:
                 CALLS.call.drawn.results = [*CALLS.call.drawn.results[:step], now]
             state = builder.capture(now, Drawn(draws, step)).value
-            found = draws.streams[number] = Stream(builder, self._real, state, step)
-        return found
+            result = draws.streams[number] = Stream(builder, self._real, state, step)
+        return result
 
     def _argument(self, method: str, x: Any) -> Any:
         if isinstance(x, tuple | list):
@@ -469,5 +469,5 @@ def _size(x: Any) -> int:
 def _shown(builder: Any, x: Any) -> Any:
     if not isinstance(x, Needed):
         return x
-    found = builder.compute(x.node)
-    return found.item() if not found.ndim else found
+    result = builder.compute(x.node)
+    return result.item() if not result.ndim else result

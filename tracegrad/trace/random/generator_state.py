@@ -1,9 +1,9 @@
-"""Random numbers that loops over values draw: the state of a generator is a value of the trace.
+"""Trace generator states as values, for loops and branches that draw random numbers.
 
-Where a loop whose turns draw asks for values, nobody knows how often it will draw. So the trace begins again with
-`STREAMS` among what is `varying`: the states of the generators are inputs, each draw is an op of one and gives the next
-(`tracegrad.ops.calls.random_streams`), loops and branches carry them, and the last one is written to the generator when
-the call is over. Until then the generator has not moved, so a call that is made in another way begins where it would.
+If a loop that draws also reads values, the number of draws is unknown. The trace then restarts with `STREAMS` in
+`varying`: generator states are inputs, and each draw is an op from a state to the next state
+(`tracegrad.ops.calls.random_streams`). Loops and branches carry the states, and the last state is written to the
+generator after the call. The generator does not move before that, so the call can still run in another way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tracegrad.ops.shape.linear import fresh
 from tracegrad.trace.builder.abort import NO_STREAMS, STREAMS
 from tracegrad.trace.loops.range_counter import FEWEST_AROUND, Counter
 
-__all__ = ["Stream", "are_wanted", "require", "require_for_turns"]
+__all__ = ["Stream", "are_wanted", "require", "require_for_iterations"]
 
 _ATOMS = (type(None), bool, int, float, str)
 _MOST_KNOWN = 1024
@@ -28,26 +28,26 @@ _RESULTS: dict[Any, tuple[type, tuple[int, ...], str]] = {}
 
 
 def are_wanted(world: Any) -> bool:
-    """Whether states are values in this trace."""
+    """Whether generator states are traced values in this trace."""
     return STREAMS in world.varying and NO_STREAMS not in world.varying
 
 
 def require(builder: Any) -> None:
-    """Begin the trace again with states that are values, if they are not and can be."""
+    """Restart the trace with generator states as values, if they are not values yet and can be."""
     varying, draws = builder.world.varying, builder.world.draws
     if STREAMS not in varying and NO_STREAMS not in varying and draws is not None and all(map(is_stream, draws.reals)):
         raise builder.restarts(STREAMS, "a loop over values draws random numbers")
 
 
-def require_for_turns(builder: Any, before: Any, now: Any, counters: Sequence[Counter]) -> None:
-    """The same where something was drawn between two moments of a loop, unless it has too few turns to be one."""
+def require_for_iterations(builder: Any, before: Any, now: Any, counters: Sequence[Counter]) -> None:
+    """As `require`, if something was drawn between two states of a loop that has enough iterations."""
     drew = before is not None and now.drawn != before.state.drawn
     if drew and all(x.length is None or x.length >= FEWEST_AROUND for x in counters):
         require(builder)
 
 
 class Stream:
-    """The state of a generator, in the trace under way, which the step of this number reads."""
+    """The state of a generator in the current trace, read by the step of this number."""
 
     def __init__(self, builder: Any, real: Any, state: Any, step: int):
         self.builder, self.step, self.kind, self.moved = builder, step, kind_of(real), False
@@ -55,7 +55,7 @@ class Stream:
         self.value = builder.value(fresh(state, tag=builder.new_tag()).node)
 
     def draw(self, method: str, args: Sequence[Any], kwargs: dict[str, Any], strong: bool) -> Any:
-        """The result of a method: a tracer, or None."""
+        """The result of a method, as a tracer; None if the method is unsupported."""
         builder, operands = self.builder, list[Any]()
 
         def written(x: Any) -> Any:
@@ -79,16 +79,16 @@ class Stream:
         if cls is type(None):
             return None
         if cls is np.ndarray:
-            found = builder.value(answer.node)
-            found.is_array = True
-            return found.zero_d()
+            result = builder.value(answer.node)
+            result.is_array = True
+            return result.zero_d()
         if cls is bool:
             return builder.python_number(answer.node)
         return (builder.make if strong or issubclass(cls, np.generic) else builder.make_number)(builder, answer.node)
 
 
 def _literal(x: Any) -> Any:
-    """An argument as a literal of a graph, or an array, or a tracer; raises TypeError for others."""
+    """An argument as a literal of a graph, an array, or a tracer; raises TypeError for others."""
     if isinstance(x, _ATOMS) and type(x) in _ATOMS:
         return x
     if isinstance(x, type | np.dtype):
@@ -106,15 +106,15 @@ def _literal(x: Any) -> Any:
 
 
 def _result(builder: Any, params: dict[str, Any], operands: Sequence[Any]) -> tuple[type, tuple[int, ...], str]:
-    """The class, shape and dtype of what a method gives."""
-    given = [repr(params[name]) for name in params]
-    key = (*given, *[x.aval for x in operands])
-    found = _RESULTS.get(key)
-    if found is None:
+    """The class, shape and dtype of a method's result."""
+    args = [repr(params[name]) for name in params]
+    key = (*args, *[x.aval for x in operands])
+    results = _RESULTS.get(key)
+    if results is None:
         answer = sample(tuple([builder.compute(x.node) for x in operands]), params)
         aval = Aval(np.shape(answer), np.asarray(answer).dtype) if answer is not None else Aval((0,), np.dtype(float))
-        found = type(answer), aval.shape, aval.dtype.name
+        results = type(answer), aval.shape, aval.dtype.name
         if len(_RESULTS) >= _MOST_KNOWN:
             del _RESULTS[next(iter(_RESULTS))]
-        _RESULTS[key] = found
-    return found
+        _RESULTS[key] = results
+    return results

@@ -1,7 +1,7 @@
-"""The methods of NumPy's generators, in traced code, and the functions of `np.random`.
+"""Trace the methods of NumPy's random generators and the functions of `np.random`.
 
-What is drawn in the standard form (`standard_normal`, numbers in [0, 1), indices) is moved, scaled and picked from by
-operations of the trace. NumPy computes the same of the same stream.
+Standard draws (`standard_normal`, numbers in [0, 1), indices) are shifted, scaled and indexed by traced operations.
+NumPy computes the same values from the same stream.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _INSTEAD = {"bytes": "use integers(0, 256, n, dtype=np.uint8)"}
 
 
 def _traced(*xs: Any) -> bool:
-    """Whether some of the parameters are values of the trace, which are real numbers, then."""
-    found: list[Any] = [x for x in xs if isinstance(x, Carrier)]
-    for x in found:
+    """Whether some of the parameters are traced values; they must then be real numbers."""
+    results: list[Any] = [x for x in xs if isinstance(x, Carrier)]
+    for x in results:
         if x.dtype.kind == "c" and not x.shape:
             raise UnsupportedError(
                 located("a draw by a complex number, of which NumPy takes the real part; take x.real")
@@ -45,30 +45,30 @@ def _traced(*xs: Any) -> bool:
         if x.dtype.kind == "c":
             cast = f"Cannot cast array data from dtype('{x.dtype}') to dtype('float64') according to the rule 'safe'"
             raise TypeError(located(cast))
-    return bool(found)
+    return bool(results)
 
 
 def _require(condition: Any, error: type[Exception], text: str) -> None:
-    """Raise NumPy's own error where a condition on traced values does not hold."""
-    found = np.all(condition)
-    if not (holds(found) if isinstance(found, Value) else bool(found)):
+    """Raise NumPy's own error if a condition on traced values is false."""
+    result = np.all(condition)
+    if not (holds(result) if isinstance(result, Value) else bool(result)):
         raise error(located(text))
 
 
 def _require_positive(x: Any, name: str) -> None:
-    """As NumPy does, which takes 0.0, and not -0.0."""
+    """Check the sign as NumPy does, which accepts 0.0 and rejects -0.0."""
     _require(np.logical_not(np.signbit(x)), ValueError, f"{name} < 0")
 
 
 def _shape(size: Any, *xs: Any) -> Any:
-    """The shape that is drawn: what is given, or that of the arguments; None for a number."""
+    """The shape of the draw: the argument, or the broadcast shape of the parameters; None for a number."""
     if size is not None:
         return tuple(map(operator.index, size)) if isinstance(size, tuple | list) else (operator.index(size),)
     return np.broadcast_shapes(*[np.shape(x) for x in xs]) or None
 
 
 def _fitting(g: Traced, x: Any, shape: Any) -> Any:
-    """The result, of this shape or a number of Python's."""
+    """The result in this shape, or as a Python number."""
     if shape is None and isinstance(x, Value):
         builder = g._world.builder
         return builder.make_number(builder, builder.lift(x).node)
@@ -78,7 +78,7 @@ def _fitting(g: Traced, x: Any, shape: Any) -> Any:
 
 
 def _moved(method: str, standard: str, args: tuple[Any, ...] = ()) -> Callable[..., Any]:
-    """A distribution that is the standard one, scaled and moved."""
+    """A standard distribution, scaled and shifted."""
 
     def draw(g: Traced, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
         if not _traced(loc, scale):
@@ -133,12 +133,13 @@ def _gamma(g: Traced, shape: Any, scale: Any = 1.0, size: Any = None) -> Any:
 
 # -- distributions whose shape has parameters --------------------------------------------------------------------
 def _differentiated(g: Traced, x: Any) -> bool:
-    """Whether a derivative under way goes through an argument."""
+    """Whether a derivative being computed flows through an argument."""
     return isinstance(x, Value) and g._world.builder.has_derivative(x.node)
 
 
 def _implicit(method: str, kind: str, scale: float = 1.0, count: int = 1) -> Callable[..., Any]:
-    """A distribution with `count` parameters of its shape. What is drawn moves with them as the quantile that it is."""
+    """A distribution with `count` shape parameters, differentiated as a quantile function (implicit
+    reparameterization)."""
 
     def draw(g: Traced, *args: Any, size: Any = None, **kwargs: Any) -> Any:
         shapes, rest = args[:count], args[count:]
@@ -147,9 +148,9 @@ def _implicit(method: str, kind: str, scale: float = 1.0, count: int = 1) -> Cal
         from tracegrad.scipy_api.special import call
 
         wanted = _shape(rest[0] if rest else size, *shapes)
-        found = g.draw(method, (*[stop_gradient(x) if _traced(x) else x for x in shapes], wanted), {}, strong=True)
-        made = scale * call(f"_drawn_{kind}", *[x / scale for x in shapes], found / scale)
-        return made if made.shape else made[()]
+        result = g.draw(method, (*[stop_gradient(x) if _traced(x) else x for x in shapes], wanted), {}, strong=True)
+        output = scale * call(f"_drawn_{kind}", *[x / scale for x in shapes], result / scale)
+        return output if output.shape else output[()]
 
     return draw
 
@@ -158,7 +159,7 @@ _standard_gamma = _implicit("standard_gamma", "gamma")
 
 
 def _dirichlet(g: Traced, alpha: Any, size: Any = None) -> Any:
-    """NumPy's ways to it: parts of what is left, where all are small, or shares of a sum."""
+    """NumPy's two methods: stick breaking if all parameters are small, else normalized gamma draws."""
     if isinstance(alpha, list | tuple) and _traced(*alpha):
         alpha = np.stack(alpha)
     if not _differentiated(g, alpha):
@@ -189,14 +190,14 @@ def _multivariate_normal(g: Traced, mean: Any, cov: Any, size: Any = None, *args
 
 # -- picking -------------------------------------------------------------------------------------------------------
 def _number_of(a: Any) -> Any:
-    """The integer that is given for so many numbers, or None for elements."""
+    """The integer that stands for a range of numbers, or None for an array of elements."""
     if isinstance(a, int | np.integer) or (isinstance(a, Value) and not a.shape):
         return a
     return None
 
 
 def _lifted(g: Traced, x: Any) -> Any:
-    """An array of the trace."""
+    """A value as a traced array."""
     return x if isinstance(x, Carrier) else g._world.builder.lift(np.asarray(x))
 
 
@@ -225,10 +226,10 @@ def _permutation(g: Traced, x: Any, axis: int = 0) -> Any:
 def _permuted(g: Traced, x: Any, *, axis: Any = None, out: Any = None) -> Any:
     x = _lifted(g, x)
     places = np.arange(size_of(x)).reshape(x.shape)
-    found = np.take(np.ravel(x), g.draw("permuted", (places,), {"axis": axis}))
+    result = np.take(np.ravel(x), g.draw("permuted", (places,), {"axis": axis}))
     if out is None:
-        return found
-    out[...] = found
+        return result
+    out[...] = result
     return out
 
 
@@ -252,7 +253,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
 
 
 def method_of(g: Traced, name: str) -> Any:
-    """A method of a generator, in traced code."""
+    """The traced version of a generator method."""
     real = getattr(g._real, name)
     if name in _NOT_DRAWN or not callable(real):
         instead = _INSTEAD.get(name, "call it outside")
@@ -270,7 +271,7 @@ Traced.method = method_of
 
 # -- np.random -----------------------------------------------------------------------------------------------------
 def generator_of(world: Any, real: Any, source: Any) -> Traced:
-    """What stands for a generator from outside."""
+    """The proxy of a generator from outside."""
     known = world.generators.get(id(real))
     if known is None:
         world.assume(source, "type", type(real))
@@ -281,12 +282,12 @@ def generator_of(world: Any, real: Any, source: Any) -> Traced:
 
 
 def is_random(x: Any) -> bool:
-    """Whether `x` draws random numbers, or makes what does."""
+    """Whether `x` draws random numbers, or makes an object that does."""
     return x is np.random.default_rng or x is np.random.seed or draws(x)
 
 
 def random_of(world: Any, value: Any, source: Any) -> Any:
-    """What stands for that, which traced code has read from a source."""
+    """The proxy of a random object that traced code has read from a source."""
     if is_generator(value):
         return generator_of(world, value, source)
     if not draws(value):
@@ -299,7 +300,7 @@ def random_of(world: Any, value: Any, source: Any) -> Any:
 
 
 def method_of_global(value: Any) -> Any:
-    """What stands for a bound method of a generator: a function of `np.random`, perhaps."""
+    """The stand-in of a bound generator method, such as a function of `np.random`."""
     trace, real = current_trace(), value.__self__
     if trace is None:
         return value
@@ -307,7 +308,7 @@ def method_of_global(value: Any) -> Any:
 
 
 def _made(function: Callable[..., Any], *args: Any) -> Any:
-    """A generator that traced code makes at each call."""
+    """A generator that traced code creates at each call."""
     trace = current_trace()
     if trace is None or not trace.world.open:
         return function(*args)
@@ -319,15 +320,15 @@ def _made(function: Callable[..., Any], *args: Any) -> Any:
         for x in [x for x in args if isinstance(x, Value)]:
             trace.observe(x, "a seed")
         raise
-    found = Traced(world, real, Made(function))
+    result = Traced(world, real, Made(function))
     world.made[id(real)] = real
     needed = tuple([world.draws.needs(trace, trace.lift(x).node) if isinstance(x, Value) else x for x in args])
     world.draws.places[-1] = Made(function, needed)
-    return found
+    return result
 
 
 def default_rng(seed: Any = None) -> Any:
-    """`np.random.default_rng`."""
+    """Traced `np.random.default_rng`."""
     if is_generator(seed) or isinstance(seed, np.random.BitGenerator):
         return seed if is_generator(seed) else _generator(seed)
     return _made(np.random.default_rng, *([] if seed is None else [seed]))
@@ -380,14 +381,14 @@ MAKERS = {**_CLASSES, "default_rng": default_rng, "seed": _seed}
 
 
 class _Random(types.ModuleType):
-    """Stands for `np.random`."""
+    """Proxy of `np.random`."""
 
     def __getattr__(self, name: str) -> Any:
         if name in MAKERS:
             return MAKERS[name]
-        found = getattr(np.random, name)
-        if is_generator(getattr(found, "__self__", None)):
-            return method_of_global(found)
+        result = getattr(np.random, name)
+        if is_generator(getattr(result, "__self__", None)):
+            return method_of_global(result)
         raise UnsupportedError(located(f"np.random.{name} in a traced function is not supported"))
 
 

@@ -1,7 +1,7 @@
-"""What a traced function cannot read: what is another thing at each call, with no way to ask for it again.
+"""Reject impure reads: values that differ between calls and cannot be read again.
 
-Clocks, sources of randomness, files that are read, and iterators from outside. A value of these would be read while the
-function is traced and be a constant from then on; so reading it is an error that names the line.
+Examples are clocks, sources of randomness, files and iterators from outside. The value would be read during tracing and
+then be a constant, so reading it is an error that names the line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Refusal(types.ModuleType):
-    """Stands for a module whose functions draw random numbers."""
+    """Proxy of a module whose functions draw random numbers."""
 
     def __getattr__(self, name: str) -> Any:
         if not repeats():
@@ -53,7 +53,7 @@ def draws(x: Any) -> bool:
 
 
 def drawing(method: Any) -> Any:
-    """What draws random numbers, which a trace of one call calls as it is: its generator is rewound with the call."""
+    """A drawing method, which a trace of a single call calls directly; its generator is rewound with the call."""
     real = getattr(method, "__self__", None)
     if isinstance(real, random.Random) and not isinstance(real, random.SystemRandom):
         note(real)
@@ -104,7 +104,7 @@ BY_NAME = {
 
 
 def refused_by_name(value: types.FunctionType) -> Any:
-    """What stands for a function of one of these modules that draws random numbers; None for others."""
+    """The stand-in of a drawing function of one of these modules; None for others."""
     module, name = value.__module__, value.__name__
     if name not in BY_NAME[module]:
         return None
@@ -113,7 +113,7 @@ def refused_by_name(value: types.FunctionType) -> Any:
 
 # -- the classes of dates --------------------------------------------------------------------------------------
 class InPlace(type):
-    """The class of what stands for a class, `real`: that class, but for the attributes that are `other`."""
+    """Metaclass of class stand-ins: they behave as the class `real`, except for the attributes in `other`."""
 
     real: Any
     other: Any
@@ -123,8 +123,8 @@ class InPlace(type):
 
     def __getattribute__(cls, name: str) -> Any:
         real = type.__getattribute__(cls, "real")
-        found = type.__getattribute__(cls, "other").get(name)
-        return found or (real if name == "real" else getattr(real, name))
+        result = type.__getattribute__(cls, "other").get(name)
+        return result or (real if name == "real" else getattr(real, name))
 
     def __instancecheck__(cls, x: Any) -> bool:
         if isinstance(x, Faced):
@@ -150,7 +150,7 @@ for _real in (datetime.datetime, datetime.date):
 
 
 class _Refused(dict[str, Any]):
-    """The attributes of a class of which nothing is asked but what is an instance of it: all others are refused."""
+    """Attributes of a class that supports only `isinstance`: all others are refused."""
 
     def __init__(self, refuse: Callable[[], BaseException]):
         super().__init__()
@@ -163,7 +163,7 @@ class _Refused(dict[str, Any]):
 
 
 def only_compared(real: type, refuse: Callable[[], BaseException]) -> type:
-    """What stands for a class which traced code may compare with, and no more: else `refuse` gives what is raised."""
+    """The stand-in of a class that traced code may only compare with; any other use calls `refuse`."""
     return (
         real
         if issubclass(real, BaseException)
@@ -173,7 +173,7 @@ def only_compared(real: type, refuse: Callable[[], BaseException]) -> type:
 
 # -- iterators -----------------------------------------------------------------------------------------------
 class _ReadUp:
-    """Stands for an iterator from outside, which can be read only once."""
+    """Stand-in of an iterator from outside, which can be read only once."""
 
     __slots__ = ("_name", "_real")
 
@@ -196,7 +196,7 @@ class _ReadUp:
 
 
 def read_up(x: Any, name: str) -> Any:
-    """What stands in traced code for an iterator from outside."""
+    """The stand-in of an iterator from outside."""
     if repeats() or (CALLS.call is not None and CALLS.call.again):
         return _ReadUp(x, name)
     try:

@@ -1,1 +1,1 @@
-"""Traced code rewritten before it runs: call sites, loops, and constants."""
+"""Rewrite bytecode of traced code before it runs: call sites, loops, and constants."""

@@ -1,26 +1,24 @@
-"""Built-in functions that traced code calls by their names, and no others, are told from what else the names are for.
+"""Rewrite call sites of built-in names, so that only calls of a name see its replacement.
 
-`float` is a function of numbers and a class that code compares with, hands on, and keeps in tables. Only the first may
-be another in traced code. The instruction that loads a name in order to call it says so, since Python 3.11; in the code
-of shadows it loads `float()` instead, which `shadow.Globals` knows.
+`float` is a function of numbers and also a class that code compares, passes on and stores. Only calls of it may be
+replaced in traced code. Since Python 3.11, the instruction that loads a name says whether it is called. In the code of
+shadows that instruction loads `float()`, a name that `shadow.Globals` knows.
 
 >>> marked((lambda x: (float(x), float)).__code__).co_names
 ('float', 'float()')
 
-So does each other global name that is called, since it may be one of these: `Scalar = np.float64`. NumPy's scalars and
-universal functions are told so too where `np` is asked for them by name, and what it gives is called, or a method of it
-named; and the classes of numbers where one of their methods is named:
+Every other called global name is rewritten too, because it may be an alias: `Scalar = np.float64`. NumPy's scalar types
+and ufuncs are rewritten as attributes of `np` that are called, or whose method is read. The number classes are
+rewritten if one of their methods is read:
 
 >>> marked((lambda x: (np.float64(x), np.float64)).__code__).co_names
 ('np', 'float64', 'float64()')
 >>> marked((lambda x, y: float.__mul__(x, y)).__code__).co_names
 ('float', '__mul__', 'float()')
 
-What local variables, attributes and items hold is looked up where it is called
-(`tracegrad.trace.rewriting.callee_lookup`).
-
-`range`, `zip`, `enumerate` and `reversed` are others where a `for` loop calls them
-(`tracegrad.trace.loops.array_iteration`), and `is True` asks for traced truths
+Callees in local variables, attributes and items are looked up at the call
+(`tracegrad.trace.rewriting.callee_lookup`). `range`, `zip`, `enumerate` and `reversed` have replacements in `for`
+statements (`tracegrad.trace.loops.array_iteration`). `is True` evaluates traced booleans
 (`tracegrad.trace.rewriting.constant_identity`).
 """
 
@@ -63,44 +61,44 @@ _FOR_PYTHON = frozenset(["__bool__", "__complex__", "__float__", "__hash__", "__
 
 
 def callee(x: Any) -> Any:
-    """What traced code calls in the place of `x`, a built-in function, or a class or universal function of NumPy's."""
-    found = _CALLED.get(id(x))
-    return parser_of(x) if found is None else found
+    """The function that traced code calls instead of `x`, a built-in function, a NumPy class or a ufunc."""
+    result = _CALLED.get(id(x))
+    return parser_of(x) if result is None else result
 
 
 def lookup(x: Any) -> Any:
-    """The same for what local variables, attributes and items hold, where they are called."""
+    """As `callee`, for callees from local variables, attributes and items."""
     if type(x) in _NEVER:
         return x
-    found = _CALLED.get(id(x))
-    return found if found is not None else parser_of(x)
+    result = _CALLED.get(id(x))
+    return result if result is not None else parser_of(x)
 
 
 _NEVER = frozenset([types.FunctionType, types.MethodType])
 
 
 def marked(code: CodeType) -> CodeType:
-    """The code with marked names where built-in functions are called, in the functions within it as well; and with
-    what else traced code has."""
+    """The code with marked names where built-in functions are called, nested functions included, and with the other
+    rewrites of traced code."""
     return _marked(code, code.co_filename)
 
 
 @functools.lru_cache(maxsize=4096)
 def _marked(code: CodeType, filename: str) -> CodeType:
-    """Code that is equal may be of another file."""
+    """The marked code; the file is part of the key, because equal code may come from different files."""
     called = _NAMES | {name for name, _, _ in _calling(code)}
-    found = [] if code.co_name in _FOR_PYTHON else [name for name in code.co_names if name in called]
+    result = [] if code.co_name in _FOR_PYTHON else [name for name in code.co_names if name in called]
     if code.co_name not in _FOR_PYTHON:  # last, as the places that an instruction can name are few
-        found += [name for name in _globals_called(code) if name not in found]
-    names = (*code.co_names, *[name + MARK for name in found])
-    places = {names.index(name): names.index(name + MARK) for name in found}
-    made = _renamed(code, names, places, marked)
-    made = entering(asking(made if code.co_name in _FOR_PYTHON else looking_up(made, lookup)))
-    return made if made.co_filename == filename else made.replace(co_filename=filename)
+        result += [name for name in _globals_called(code) if name not in result]
+    names = (*code.co_names, *[name + MARK for name in result])
+    places = {names.index(name): names.index(name + MARK) for name in result}
+    output = _renamed(code, names, places, marked)
+    output = entering(asking(output if code.co_name in _FOR_PYTHON else looking_up(output, lookup)))
+    return output if output.co_filename == filename else output.replace(co_filename=filename)
 
 
 def unmarked(code: CodeType) -> CodeType:
-    """The code that `marked` was given."""
+    """The original code of a marked one."""
     code = without_lookups(plain(without_entrances(code)))
     names = tuple([name for name in code.co_names if not name.endswith(MARK)])
     places = {k: names.index(name[: -len(MARK)]) for k, name in enumerate(code.co_names) if name.endswith(MARK)}
@@ -110,7 +108,7 @@ def unmarked(code: CodeType) -> CodeType:
 def _renamed(
     code: CodeType, names: tuple[str, ...], places: dict[int, int], inner: Callable[[CodeType], CodeType]
 ) -> CodeType:
-    """The code with other names, and in the calls of those at `places` the names there."""
+    """The code with other names, which the calls at `places` use."""
     consts = tuple([inner(x) if isinstance(x, CodeType) else x for x in code.co_consts])
     if not places:
         return code if all(map(_is, consts, code.co_consts)) else code.replace(co_consts=consts)
@@ -132,21 +130,21 @@ def _renamed(
 
 @functools.lru_cache(maxsize=4096)
 def _methods(code: CodeType) -> dict[int, int]:
-    """The instructions that load functions of NumPy in order to call them, and the places of their names."""
+    """The instructions that load functions of NumPy to call them, and the positions of their names."""
     if not any(name in code.co_names for name in _MODULES):
         return {}
-    found, steps = {}, _steps(code)
+    result, steps = {}, _steps(code)
     for x, y, z in zip(steps, steps[1:], steps[2:]):
         if x.opcode == _LOAD and x.argval in _MODULES and y.opname in _LOADS_ATTRIBUTE and y.arg is not None:
             followed = z.opname in _LOADS_ATTRIBUTE
             if z.argval in METHODS or y.argval in _KINDS if followed else _is_called(x, y, z):
-                found[y.offset] = y.arg
-    return found
+                result[y.offset] = y.arg
+    return result
 
 
 @functools.lru_cache(maxsize=4096)
 def _classes(code: CodeType) -> frozenset[int]:
-    """The instructions that load Python's classes of numbers in order to ask them for a method."""
+    """The instructions that load Python's number classes to read a method."""
     if _OF_NUMBERS.isdisjoint([name.removesuffix(MARK) for name in code.co_names]):
         return frozenset()
     pairs = itertools.pairwise(_steps(code))
@@ -158,14 +156,14 @@ def _classes(code: CodeType) -> frozenset[int]:
 
 @functools.lru_cache(maxsize=4096)
 def _globals_called(code: CodeType) -> tuple[str, ...]:
-    """The global names that the code calls, but for those of which only loops see others."""
+    """The global names that the code calls, except names whose replacements only loops see."""
     pairs = itertools.pairwise(_steps(code))
     names = [x.argval for x, y in pairs if x.opcode == _LOAD and (x.arg or 0) & 1 and y.opname not in _LOADS_ATTRIBUTE]
     return tuple(dict.fromkeys([name for name in names if name not in LOOPED and not name.endswith(MARK)]))
 
 
 def _is_called(x: dis.Instruction, y: dis.Instruction, z: dis.Instruction) -> bool:
-    """Whether the attribute `y` of the global `x` is loaded in order to be called."""
+    """Whether the attribute `y` of the global `x` is loaded to be called."""
     method = (y.arg or 0) & 1 if _BIT else y.opname == "LOAD_METHOD"
     return bool(method or (x.arg or 0) & 1 or z.opname == "PUSH_NULL")
 
@@ -175,7 +173,7 @@ def _is(x: object, y: object) -> bool:
 
 
 def counted_loops(code: CodeType) -> tuple[int, ...]:
-    """The instructions that begin the turns of the `for` loops over what a call of `range` gives.
+    """The instructions that begin the iterations of `for` loops over a `range` call.
 
     >>> def f(n):
     ...     for _ in range(n):
@@ -183,34 +181,34 @@ def counted_loops(code: CodeType) -> tuple[int, ...]:
     >>> len(counted_loops(f.__code__))
     1
     """
-    return tuple([turns for name, _, turns in _calling(code) if name == "range"])
+    return tuple([iterations for name, _, iterations in _calling(code) if name == "range"])
 
 
 def _steps(code: CodeType) -> list[dis.Instruction]:
-    """The instructions, each with its whole argument: that of a `FOR_ITER` over a long body takes two."""
+    """The instructions with their whole arguments: a `FOR_ITER` over a long body takes two."""
     return [x for x in decoded(code) if x.opcode != _LONG]
 
 
 @functools.lru_cache(maxsize=4096)
 def _calling(code: CodeType) -> tuple[tuple[str, int, int], ...]:
-    """The `for` loops over what a call of a name of `LOOPED` gives: the name, where it is loaded, and the
-    instruction that begins each turn."""
+    """The `for` loops over a call of a name in `LOOPED`: the name, the instruction that loads it, and the instruction
+    that begins each iteration."""
     if LOOPED.isdisjoint([name.removesuffix(MARK) for name in code.co_names]):
         return ()
     steps = _steps(code)
-    found = []
+    results = []
     for k, step in enumerate(steps):
         if step.opname == "FOR_ITER" and [x.opname for x in steps[k - 2 : k]] == ["CALL", "GET_ITER"]:
             load = _loaded(steps, k - 3 if steps[k - 3].opname == "PRECALL" else k - 2)
             if load is not None:
-                found.append((load.argval.removesuffix(MARK), load.offset, step.offset))
-    return tuple(found)
+                results.append((load.argval.removesuffix(MARK), load.offset, step.offset))
+    return tuple(results)
 
 
 @functools.lru_cache(maxsize=4096)
 def iterated(code: CodeType) -> dict[int, int]:
-    """The instructions that ask for the iterator of a `for` loop, but for those of `counted_loops`, and those that
-    begin its turns."""
+    """The instructions that get the iterator of a `for` loop not in `counted_loops`, and the instructions that begin
+    its iterations."""
     counted = counted_loops(code)
     pairs = itertools.pairwise(_steps(code))
     return {
@@ -220,7 +218,8 @@ def iterated(code: CodeType) -> dict[int, int]:
 
 
 def _loaded(steps: list[dis.Instruction], call: int) -> dis.Instruction | None:
-    """What loads the name that this instruction calls, if that is of `LOOPED`, with arguments without jumps."""
+    """The instruction that loads the callee of this call, if its name is in `LOOPED` and its arguments contain no
+    jumps."""
     wanted = (steps[call].arg or 0) + 2
     for step in reversed(steps[:call]):
         if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:

@@ -1,7 +1,7 @@
-"""Calls of what local variables, attributes, items and other calls give: traced code looks up what it calls instead.
+"""Rewrite calls of computed callees (variables, attributes, items, calls), so that each callee is looked up.
 
-No name says there that a class of numbers is called, so the object does: behind the instruction that gives it, and
-before the arguments, it is looked up. A constant that is indexed by it does that.
+No global name identifies the callee, so the object itself is looked up before the arguments are evaluated. The
+rewritten code indexes a constant with the callee.
 
 >>> def f(x):
 ...     scalar = np.float64
@@ -29,7 +29,7 @@ __all__ = ["looking_up", "without_lookups"]
 
 
 class _Called:
-    """What is indexed by what is called, in the code that `looking_up` makes of `code`."""
+    """The constant that is indexed with the callee, in the code that `looking_up` makes of `code`."""
 
     __slots__ = ("code", "find")
 
@@ -65,64 +65,64 @@ _ANY = frozenset([dis.opmap[name] for name in ("PUSH_NULL", "LOAD_METHOD", "LOAD
 
 @functools.lru_cache(maxsize=4096)
 def looking_up(code: CodeType, find: Callable[[Any], Any]) -> CodeType:
-    """The code in which `find` gives what is called in the place of what no global name gives."""
+    """The code in which `find` replaces each callee that is no global name."""
     if _ANY.isdisjoint(code.co_code[::2]):
         return code
-    steps, made = steps_of(code), list[Step]()
+    steps, result = steps_of(code), list[Step]()
     places = _before_nulls(steps) if _NULL_BEHIND else _before_arguments(steps)
     if not places:
         return code
     jumps = [x for x in steps if x.target is not None]
     for k, step in enumerate(steps):
-        made.append(step)
+        result.append(step)
         if k not in places:
             continue
         new = [Step(*x, step.lines) for x in (("LOAD_CONST", len(code.co_consts)), ("SWAP", 2), ("BINARY_SUBSCR", 0))]
         for jump in jumps:  # where one of two is called
             if jump.target is steps[k + 1]:
                 jump.target = new[0]
-        made += new
+        result += new
         if _NULL_BEHIND and step.name == "LOAD_ATTR" and step.arg & 1:
             step.arg -= 1
-            made.append(Step("PUSH_NULL", 0, step.lines))
+            result.append(Step("PUSH_NULL", 0, step.lines))
     called = _Called(code, find)
-    return arranged(code, made, co_consts=(*code.co_consts, called), co_stacksize=code.co_stacksize + 1)
+    return arranged(code, result, co_consts=(*code.co_consts, called), co_stacksize=code.co_stacksize + 1)
 
 
 def without_lookups(code: CodeType) -> CodeType:
-    """The code that `looking_up` was given."""
+    """The original code of a rewritten one."""
     return next((x.code for x in code.co_consts if isinstance(x, _Called)), code)
 
 
 def _may_give(step: Step) -> bool:
-    """Whether an instruction may give a class of numbers that no global name does."""
+    """Whether an instruction may push a number class that no global name denotes."""
     of_attribute = step.name in ("LOAD_ATTR", "LOAD_METHOD")
     return step.name in _GIVES and not (of_attribute and (step.value in _METHODS or step.value.endswith("()")))
 
 
 def _before_nulls(steps: list[Step]) -> set[int]:
-    found = {k - 1 for k, step in enumerate(steps) if step.name == "PUSH_NULL" and k and _may_give(steps[k - 1])}
-    return found | {k for k, x in enumerate(steps) if x.name == "LOAD_ATTR" and x.arg & 1 and _may_give(x)}
+    results = {k - 1 for k, step in enumerate(steps) if step.name == "PUSH_NULL" and k and _may_give(steps[k - 1])}
+    return results | {k for k, x in enumerate(steps) if x.name == "LOAD_ATTR" and x.arg & 1 and _may_give(x)}
 
 
 def _before_arguments(steps: list[Step]) -> set[int]:
-    """The numbers of the instructions that give what is called, or whose method that is."""
-    found = {k for k, x in enumerate(steps) if x.name == "LOAD_METHOD" and _may_give(x)}
-    found |= {k for k, x in enumerate(steps) if _BIT and x.name == "LOAD_ATTR" and x.arg & 1 and _may_give(x)}
+    """The numbers of the instructions that push the callee, or the object whose method is called."""
+    results = {k for k, x in enumerate(steps) if x.name == "LOAD_METHOD" and _may_give(x)}
+    results |= {k for k, x in enumerate(steps) if _BIT and x.name == "LOAD_ATTR" and x.arg & 1 and _may_give(x)}
     for k, step in enumerate(steps):
         variable = step.name == "PUSH_NULL" and steps[k + 1].name in _VARIABLES
         if variable and steps[k + 2].name not in ("LOAD_ATTR", "LOAD_METHOD", "BINARY_SUBSCR"):
-            found.add(k + 1)
+            results.add(k + 1)
         if step.name in ("CALL", "CALL_FUNCTION_EX"):
             wanted = step.arg if step.name == "CALL" else 1 + (step.arg & 1)
-            given = _before(steps, k, wanted)
-            if given is not None and _may_give(steps[given]):
-                found.add(given)
-    return found
+            args = _before(steps, k, wanted)
+            if args is not None and _may_give(steps[args]):
+                results.add(args)
+    return results
 
 
 def _before(steps: list[Step], call: int, wanted: int) -> int | None:
-    """The number of the instruction before those of the arguments of a call, if these do not jump."""
+    """The number of the instruction before the arguments of a call, if the arguments contain no jumps."""
     k = call - 1
     while k > 0 and steps[k].name in ("PRECALL", "KW_NAMES"):
         k -= 1

@@ -1,8 +1,8 @@
-"""`x is True` and its like in traced code: comparisons of identity with a constant, that a traced number is asked for.
+"""Rewrite identity comparisons with constants (`x is True`), so that traced numbers are evaluated.
 
-No code can stand in for `is`. But `x in c` takes and gives what it does, and the constant `c` says itself what is in
-it. Code is rewritten so where nothing jumps between the two instructions; `match` compares with truths by the same.
-`x is y`, of which no side is a constant, is `(x, y) in c`: both may be truths, as in `x is np.True_`.
+The operator `is` cannot be overloaded. `x in c` has the same operands and result, and the constant `c` implements
+the comparison. Code is rewritten only if no jump enters between the two instructions. `match` compares booleans with
+the same instructions. `x is y` without a constant becomes `(x, y) in c`, because both may be booleans.
 
 >>> def f(x):
 ...     return x is True
@@ -30,7 +30,7 @@ __all__ = ["asking", "comparisons", "is_same", "plain"]
 
 
 class _Constant:
-    """What has just one object in it, in the code that `asking` makes of `code`."""
+    """Constant that contains exactly one object, in the code that `asking` makes of `code`."""
 
     __slots__ = ("code", "value")
 
@@ -59,7 +59,7 @@ class _Constant:
 
 
 class _Alike:
-    """The pairs of which both are one object, in the code that `asking` makes of `code`."""
+    """Constant that contains the pairs of identical objects, in the code that `asking` makes of `code`."""
 
     __slots__ = ("code",)
 
@@ -77,13 +77,13 @@ class _Alike:
 
 
 def is_same(x: Any, y: Any) -> bool:
-    """`x is y`, where traced truths are asked for: Python and NumPy have two of each."""
-    if x is not y and all(isinstance(v, bool | np.bool_) or _is_truth(v) for v in (x, y)):
+    """`x is y`, with traced booleans evaluated: Python and NumPy each have two boolean objects."""
+    if x is not y and all(isinstance(v, bool | np.bool_) or _is_boolean(v) for v in (x, y)):
         x, y = (_asked(v) if isinstance(v, Tracer) else v for v in (x, y))
     return x is y
 
 
-def _is_truth(x: Any) -> bool:
+def _is_boolean(x: Any) -> bool:
     return isinstance(x, Tracer) and x.dtype.kind == "b" and not (x.shape or (x.is_array and not x.weak))
 
 
@@ -93,7 +93,7 @@ def _asked(x: Tracer) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def comparisons(code: CodeType) -> frozenset[int]:
-    """Where the code compares with a truth or a whole number by `is`, so that it can be rewritten."""
+    """The identity comparisons with a boolean or an integer constant that can be rewritten."""
     return frozenset([x.start for _, x in _pairs(steps_of(code))] if _may_ask(code) else ())
 
 
@@ -102,7 +102,7 @@ def _may_ask(code: CodeType) -> bool:
 
 
 def _pairs(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
-    """The instructions that load such a constant, and those that compare with it."""
+    """The instructions that load a boolean or integer constant, with the instructions that compare with it."""
     targets = {x.target for x in steps}
     for load, step in itertools.pairwise(steps):
         known = step.name == "IS_OP" and load.name == "LOAD_CONST" and step not in targets
@@ -112,15 +112,15 @@ def _pairs(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
 
 @functools.lru_cache(maxsize=4096)
 def asking(code: CodeType) -> CodeType:
-    """The code in which traced numbers are asked for where they are compared by `is`."""
+    """The code in which traced numbers are evaluated when they are compared by `is`."""
     if not has_identity(code):
         return code
     steps, consts = steps_of(code), list(code.co_consts)
     for load, comparison in _pairs(steps):
-        made = _Constant(load.value, code)
-        if made not in consts:
-            consts.append(made)
-        load.arg = consts.index(made)
+        result = _Constant(load.value, code)
+        if result not in consts:
+            consts.append(result)
+        load.arg = consts.index(result)
         comparison.become("CONTAINS_OP")
     of_pairs = _of_pairs(steps, len(consts))
     if len(of_pairs) > len(steps):
@@ -130,19 +130,19 @@ def asking(code: CodeType) -> CodeType:
 
 
 def _of_pairs(steps: list[Step], const: int) -> list[Step]:
-    """The instructions, where two objects, neither of which is a constant, are looked for in the constant of this
-    number, as a pair, instead of being compared by identity."""
-    targets, found = {x.target for x in steps}, list[Step]()
+    """The instructions with `is` between two computed objects rewritten to a membership test of their pair in this
+    constant."""
+    targets, result = {x.target for x in steps}, list[Step]()
     for step in steps:
-        is_pair = step.name == "IS_OP" and (found[-1].name != "LOAD_CONST" or step in targets)
-        found.append(step)
+        is_pair = step.name == "IS_OP" and (result[-1].name != "LOAD_CONST" or step in targets)
+        result.append(step)
         if is_pair:
-            found += [Step("LOAD_CONST", const, step.lines), Step("CONTAINS_OP", step.arg, step.lines)]
+            result += [Step("LOAD_CONST", const, step.lines), Step("CONTAINS_OP", step.arg, step.lines)]
             step.become("BUILD_TUPLE")
             step.arg = 2
-    return found
+    return result
 
 
 def plain(code: CodeType) -> CodeType:
-    """The code that `asking` was given."""
+    """The original code of a rewritten one."""
     return next((x.code for x in code.co_consts if isinstance(x, _Constant | _Alike)), code)

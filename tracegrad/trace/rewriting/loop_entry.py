@@ -1,9 +1,9 @@
-"""Where traced code enters a `while` loop: behind the test that is made once before the loop, and before its body.
+"""Insert loop-entry probes into bytecode (loop preheader markers).
 
-Python's compiler writes the test of a `while` twice, before the first turn and at the end of each. A question for a
-truth is met at the second place only, so a loop could begin behind the first turn at the earliest. In traced code an
-*entrance* stands behind the test before the loop: a constant that is negated, which is told so. The state there is that
-in which the test at the end of a turn leads to the next one (`tracegrad.reroll.online.loop_closing`).
+CPython compiles the test of a `while` twice: before the loop and at the end of the body. The tracer sees a conditional
+jump of a loop only at the end of an iteration, so without probes a loop could begin only after its first iteration. An
+*entrance* follows the test before the loop: a constant that is negated, and thereby called. The state there equals
+the state after a test that continues the loop (`tracegrad.reroll.online.loop_closing`).
 
 >>> def f(x):
 ...     while x < 3:
@@ -12,8 +12,8 @@ in which the test at the end of a turn leads to the next one (`tracegrad.reroll.
 >>> [x for x in entering(f.__code__).co_consts if isinstance(x, Entrance)]
 [the entrance of a loop]
 
-So there is before a `for` loop, which is asked what the loop is to go through: it has no other way to know of a list.
-Code of loops has no instructions that are made of two: what is done with a variable can be told of the others.
+A `for` loop has an entrance too, which receives the iterable; lists cannot be recognized in another way. Code of loops
+has its superinstructions split, so that uses of local variables can be analyzed.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from types import CodeType
 from typing import Any
 
 from tracegrad.trace.builder.builder import current_trace
-from tracegrad.trace.bytecode.instructions import Step, arranged, steps_of, truth_of
+from tracegrad.trace.bytecode.instructions import Step, arranged, boolean_of, steps_of
 from tracegrad.trace.values.container_proxies import LentList
 
 __all__ = ["Entrance", "entering", "without_entrances"]
 
 
 class Entrance:
-    """What is negated where loops are entered, and indexed by what others go through. `places` says by the instruction
-    that does it which one asks at the end of the turns, and `code` is that without entrances."""
+    """The constant that is negated at loop entries and indexed with the iterables of `for` loops. `places` maps the
+    offset of the negation to the jump at the end of the iterations, and `code` is the original code."""
 
     __slots__ = ("code", "places")
     goes_through: Callable[[Any], Any]  # see `tracegrad.trace.loops.array_iteration`
@@ -65,19 +65,19 @@ class Entrance:
 
 @functools.lru_cache(maxsize=4096)
 def entering(code: CodeType) -> CodeType:
-    """The code with entrances of its loops; itself, if it has none."""
+    """The code with loop-entry probes; the code itself if it needs none."""
     if _LOOPS.isdisjoint(ops := code.co_code[::2]) and not _goes_through(ops):
         return code
     steps = steps_of(code)
     tests = _Tests(steps)
     tests.continue_at_the_end()
-    found, through = tests.entrances(), _gone_through(steps)
+    result, through = tests.entrances(), _gone_through(steps)
     are_apart = any(x.start < 0 for x in steps)
-    return _with_entrances(code, steps, found, through) if found or through or are_apart else code
+    return _with_entrances(code, steps, result, through) if result or through or are_apart else code
 
 
 def without_entrances(code: CodeType) -> CodeType:
-    """The code that `entering` was given."""
+    """The original code of a rewritten one."""
     return next((x.code for x in code.co_consts if isinstance(x, Entrance)), code)
 
 
@@ -91,32 +91,32 @@ _ITER = dis.opmap["GET_ITER"]
 
 
 class _Tests:
-    """The tests of loops that stand in the code twice."""
+    """The loop tests that occur twice in the code."""
 
     def __init__(self, steps: list[Step]):
         self.steps = steps
         self._numbers = {x: k for k, x in enumerate(steps)}
 
     def entrances(self) -> dict[int, tuple[int, int]]:
-        """By the number of the instruction before which a loop is entered, those of the jump that leads there and of
-        the one that asks the same at the end of turns.
+        """Loop entries: by the instruction before which a loop is entered, the jump that leads there and the equal jump
+        at the end of the iterations.
 
-        A test of several questions has as many entrances: behind each of them nothing but the others lie before the
-        turn.
+        A test of several conditions has one entrance after each condition: only the remaining conditions precede the
+        body.
         """
-        found: dict[int, tuple[int, int]] = {}
+        table: dict[int, tuple[int, int]] = {}
         for body, last in self._ends():
             behind = body
             for first, end in self._together(body, last):
                 if self.steps[first].name in _ASKING:
-                    found.setdefault(behind, (first, end))
+                    table.setdefault(behind, (first, end))
                 behind = first
-        return found
+        return table
 
     def continue_at_the_end(self) -> None:
-        """Let a `continue` lead to the test at the end of the turn, instead of to the one before the loop.
+        """Redirect each `continue` to the test at the end of the iteration, instead of the one before the loop.
 
-        So turns that end early and others end with the same question.
+        All iterations then end with the same condition.
         """
         for body, last in list(self._ends()):
             if self._leads(self._before(body)) == self._leads(last):
@@ -127,8 +127,8 @@ class _Tests:
                         x.become("JUMP_FORWARD" if x.name == "JUMP_BACKWARD" else x.name.replace("BACK", "FOR"))
 
     def _ends(self) -> Iterator[tuple[int, int]]:
-        """The numbers of the instructions that turns begin with, and of the jumps at the end of turns that lead to
-        them, as a jump before them does."""
+        """The first instructions of loop bodies, each with a jump at the end of the iterations that leads to it as a
+        jump before the loop does."""
         for last, step in enumerate(self.steps):
             for answer, target in self._leads(last).items() if step.name in _ASKING else ():
                 body = self._numbers[target]
@@ -137,8 +137,7 @@ class _Tests:
                     yield body, last
 
     def _together(self, body: int, last: int) -> Iterator[tuple[int, int]]:
-        """The numbers of the instructions that do the same before a loop and at the end of its turns, from the last
-        ones on backwards."""
+        """The pairs of equal instructions before a loop and at the end of its iterations, backwards from the last."""
         first = self._before(body)
         yield first, last
         while first > 0:
@@ -149,7 +148,7 @@ class _Tests:
             yield first, last
 
     def _is_same(self, first: int, last: int, ahead: tuple[Step, Step]) -> bool:
-        """Whether two instructions do the same, where the next ones are these and do."""
+        """Whether two instructions are equal, if their successors are."""
         x, y = self.steps[first], self.steps[last]
         if x.name in _ASKING and y.name in _ASKING:
             ends = self._leads(last)
@@ -159,19 +158,19 @@ class _Tests:
         return x.name == y.name and x.arg == y.arg and x.target is None and y.target is None
 
     def _before(self, k: int) -> int:
-        """The number of the instruction that leads to this one; -1, if there is none."""
+        """The number of the instruction that precedes this one in control flow; -1 if there is none."""
         skips = k > 1 and self.steps[k - 1].name in _SURE and self.steps[k - 2].target is self.steps[k]
         return k - 2 if skips and self.steps[k - 2].name in _ASKING else k - 1
 
     def _leads(self, k: int) -> dict[bool, Step]:
-        """Where a jump leads by the truth, or a sure jump that stands there."""
+        """The targets of a conditional jump by condition, or of an unconditional jump."""
         step = self.steps[k]
         ends = {step.name.endswith("TRUE"): step.target, step.name.endswith("FALSE"): self.steps[k + 1]}
         return {answer: x.target or x if x.name in _SURE else x for answer, x in ends.items() if x is not None}
 
 
 def _goes_through(ops: bytes) -> bool:
-    """Whether there may be such an instruction as `_gone_through` looks for: much cheaper to ask."""
+    """Whether the code may contain an instruction for `_gone_through`; a cheap test."""
     at = ops.find(_ITER)
     while at > 0:
         before = ops[:at].rstrip(bytes([dis.opmap["CACHE"]]))
@@ -185,7 +184,7 @@ _CALLS = ("CALL", "CALL_KW")
 
 
 def _gone_through(steps: list[Step]) -> set[int]:
-    """The numbers of the instructions that ask for the iterator of a `for` loop, but for those of what a call gives."""
+    """The numbers of the instructions that get the iterator of a `for` loop, except over the result of a call."""
     return {
         k for k in range(1, len(steps) - 1)
         if steps[k].name == "GET_ITER" and steps[k + 1].name == "FOR_ITER" and steps[k - 1].name not in _CALLS
@@ -196,7 +195,7 @@ def _with_entrances(
     code: CodeType, steps: list[Step], found: dict[int, tuple[int, int]], through: set[int]
 ) -> CodeType:
     entrance, number = Entrance(code, {}), len(code.co_consts)
-    made: list[Step] = []
+    results: list[Step] = []
     places: list[tuple[Step, Step]] = []
     for k, step in enumerate(steps):
         if k in found:
@@ -204,17 +203,17 @@ def _with_entrances(
             new = [Step(*x, first.lines) for x in (("LOAD_CONST", number), ("UNARY_NEGATIVE", 0), ("POP_TOP", 0))]
             if first.target is step:
                 first.target = new[0]
-            made += new
+            results += new
             places.append((new[1], _asker(steps, last)))
         if k in through:
-            made += [Step(*x, step.lines) for x in (("LOAD_CONST", number), ("SWAP", 2), ("BINARY_SUBSCR", 0))]
-        made.append(step)
-    changed = arranged(code, made, co_consts=(*code.co_consts, entrance), co_stacksize=code.co_stacksize + 1)
+            results += [Step(*x, step.lines) for x in (("LOAD_CONST", number), ("SWAP", 2), ("BINARY_SUBSCR", 0))]
+        results.append(step)
+    changed = arranged(code, results, co_consts=(*code.co_consts, entrance), co_stacksize=code.co_stacksize + 1)
     entrance.places.update({new.place: asker.place for new, asker in places})
     return changed
 
 
 def _asker(steps: list[Step], jump: int) -> Step:
-    """What asks for the truth that a jump is about."""
+    """The instruction that evaluates the condition of a jump."""
     before = steps[jump - 1]
-    return before if truth_of(before.name, before.arg) else steps[jump]
+    return before if boolean_of(before.name, before.arg) else steps[jump]

@@ -1,6 +1,6 @@
-"""NumPy's universal functions where traced code calls them by name: those see traced values in lists, too.
+"""Wrap NumPy ufuncs that traced code calls by name, so that they see traced values in lists.
 
-NumPy asks no list what it holds; it takes the numbers of what is in there, which have no derivatives.
+NumPy converts a list to an array without looking for traced values, and the numbers would lose their derivatives.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _seen(x: Any) -> Any:
 
 
 class Listed:
-    """A universal function, or a method of one."""
+    """Wrapper of a ufunc, or of a method of one."""
 
     __slots__ = ("places", "real")
 
@@ -38,8 +38,8 @@ class Listed:
         return self.real(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.real, name)
-        return Listed(found, 1 if name == "at" else None) if name in METHODS else found
+        result = getattr(self.real, name)
+        return Listed(result, 1 if name == "at" else None) if name in METHODS else result
 
 
 LISTED: dict[Any, Any] = {f: Listed(f) for f in vars(np).values() if isinstance(f, np.ufunc)}

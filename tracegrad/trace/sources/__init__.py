@@ -1,1 +1,1 @@
-"""Sources: where a value that traced code reads comes from, and how it is found again."""
+"""Sources: access paths to the values that traced code reads, which each call can follow again."""

@@ -1,8 +1,8 @@
-"""Methods of the user's classes, which run as shadows in the trace of their thread, and as they are everywhere else.
+"""Patch methods of user classes during a trace, so that they run as shadows in the tracing thread only.
 
-Traced code is given classes as they are, so Python finds the methods of what it makes of them, and of dataclasses and
-other pytrees, without asking anybody. While a trace may run them, the class has in the place of each function one that
-asks who calls; `genuine` gives what is behind it, for all that reads classes meanwhile.
+Traced code receives classes unchanged, so Python itself finds the methods of their instances, of dataclasses and of
+other pytrees. During a trace, a wrapper that checks the calling thread replaces each function of the class. `genuine`
+returns the original for code that inspects classes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LENT: weakref.WeakSet[Lent] = weakref.WeakSet()
 
 
 class _Property(property):
-    """A property whose functions ask who calls."""
+    """Property whose functions check the calling thread."""
 
     genuine: Any
 
@@ -62,7 +62,7 @@ class _PartialMethod(functools.partialmethod):  # type: ignore[type-arg]
 
 
 class _DispatchMethod(functools.singledispatchmethod):  # type: ignore[type-arg]
-    """A method that is chosen by the class of its first argument, whose functions ask who calls."""
+    """`singledispatchmethod` whose functions check the calling thread."""
 
     def __init__(self, real: Any):
         self.genuine = real
@@ -72,7 +72,7 @@ class _DispatchMethod(functools.singledispatchmethod):  # type: ignore[type-arg]
 
 
 def dispatched(real: Any, held: Any, cls: Any) -> Any:
-    """The method of an object, or a class, that a `singledispatchmethod` is."""
+    """The bound method of a `singledispatchmethod` for an object or a class."""
     choose = real.dispatcher.dispatch
 
     def method(*args: Any, **kwargs: Any) -> Any:
@@ -88,30 +88,30 @@ def dispatched(real: Any, held: Any, cls: Any) -> Any:
 
 
 class _Held:
-    """What is no method, and what traces have a shadow of: a function with a cache, a partial object, `np.vectorize`;
-    what holds objects of the user's, or is one."""
+    """Patched class attribute that is no method and has a shadow in traces: a cached function, a partial object,
+    `np.vectorize`, or an object that holds user objects."""
 
     def __init__(self, real: Any):
         self.genuine = real
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """That of what it stands for, to those who ask, and may know functions with a cache."""
+        """The class of the original attribute, for code that recognizes cached functions."""
         return self.genuine.__class__
 
     def __get__(self, held: Any, cls: Any = None) -> Any:
         world: Any = getattr(recorder(), "world", None)
-        found = self.genuine if world is None else world.natives.held(self.genuine)
+        result = self.genuine if world is None else world.natives.held(self.genuine)
         if not isinstance(self.genuine, CACHED):
-            return found
-        return found if held is None else types.MethodType(found, held)
+            return result
+        return result if held is None else types.MethodType(result, held)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.__get__(None)(*args, **kwargs)
 
 
 class _StaticHeld(_Held):
-    """A `staticmethod` of what is no function: a method of an object, or an object that can be called."""
+    """`staticmethod` of an object that is no function: a bound method, or a callable object."""
 
     def __get__(self, held: Any, cls: Any = None) -> Any:
         world: Any = getattr(recorder(), "world", None)
@@ -125,14 +125,14 @@ _MADE = (_Property, _ClassMethod, _StaticMethod, _CachedProperty, _PartialMethod
 
 
 def genuine(x: Any) -> Any:
-    """What a class has, but for traces."""
+    """The original class attribute, without the patches of traces."""
     if isinstance(x, types.FunctionType):
         return x.__closure__[0].cell_contents if x.__code__ is _CODE and x.__closure__ else x
     return x.genuine if isinstance(x, _MADE) else x
 
 
 def given(x: Any, cls: Any) -> Any:
-    """What traced code finds under the name under which a class has `x`, where it does not ask the class by that."""
+    """The value that traced code finds for a class attribute `x` read without the class's lookup."""
     return x.__get__(None, cls) if isinstance(x, _Held) and not isinstance(x.genuine, _HELD) else x
 
 
@@ -156,13 +156,13 @@ def _within(part: Any, x: Any) -> list[types.FunctionType]:
 
 
 def hook(cls: Any, name: str) -> types.FunctionType | None:
-    """The function of the user's that a class has under the name of a hook, itself or from a base."""
-    found = genuine(next((vars(c)[name] for c in cls.__mro__ if name in vars(c)), None))
-    return found if isinstance(found, types.FunctionType) and is_user_function(found) else None
+    """The user-defined function that a class or a base has under the name of a hook."""
+    result = genuine(next((vars(c)[name] for c in cls.__mro__ if name in vars(c)), None))
+    return result if isinstance(result, types.FunctionType) and is_user_function(result) else None
 
 
 def descriptors(cls: type) -> list[tuple[str, Any]]:
-    """The objects of the user's that a class has for attributes, by their names."""
+    """The user-defined descriptors of a class, by their names."""
     known: list[tuple[str, Any]] = []
     for name, x in vars(cls).items():
         kind: Any = type(x)
@@ -172,7 +172,7 @@ def descriptors(cls: type) -> list[tuple[str, Any]]:
 
 
 class Lent:
-    """The attributes of classes that one trace runs as shadows."""
+    """The class attributes that one trace has patched."""
 
     def __init__(self) -> None:
         self._taken: list[tuple[type, str]] = []
@@ -185,23 +185,23 @@ class Lent:
         return function in self._functions
 
     def take(self, cls: type, holds: Callable[[type, str, Any], bool]) -> None:
-        """Let the functions of a class, and of its bases, run as shadows where a trace calls them, and let a trace find
-        shadows of what they hold, where `holds` says that it has them."""
+        """Patch the functions of a class and of its bases, so that a trace runs them as shadows, and patch the held
+        objects for which `holds` is true."""
         for c in cls.__mro__:
             for name, x in list(vars(c).items()) if is_user_code(c) else ():
                 if name in _PLUMBING or (name in _OF_OWN and is_own_class(c)):
                     continue
                 with _LOCK:
-                    made = _asking(x, holds(c, name, x))
-                    if made is not x:
-                        type.__setattr__(c, name, made)
-                    if made is not x or genuine(x) is not x:
+                    result = _asking(x, holds(c, name, x))
+                    if result is not x:
+                        type.__setattr__(c, name, result)
+                    if result is not x or genuine(x) is not x:
                         self._functions.update(functions_of(genuine(x)))
                         _TRACES[c, name] = _TRACES.get((c, name), 0) + 1
                         self._taken.append((c, name))
 
     def restore(self) -> None:
-        """Leave the classes as they were, unless another trace has them."""
+        """Restore the classes, unless another trace has patched them."""
         for c, name in self._taken:
             with _LOCK:
                 _TRACES[c, name] -= 1
@@ -214,42 +214,42 @@ class Lent:
 
 
 def _asking(x: Any, holds: bool = False) -> Any:
-    """What a class is to have in the place of `x`, which traces have a shadow of if the class `holds` it; `x` where
-    there is nothing to ask."""
+    """The patched form of the class attribute `x`, which has a shadow if the class `holds` it; `x` itself if nothing
+    must be patched."""
     if holds:
         return x if isinstance(x, _Held) else _Held(x)
     if isinstance(x, types.FunctionType):
         generated = "__import__" not in getattr(x, "__builtins__", ())  # as `__new__` of namedtuples
         return _function(x) if is_user_function(x) and not generated else x
-    made: Any = x
+    result: Any = x
     if type(x) is property:
         parts = [f if f is None else _asking(f) for f in (x.fget, x.fset, x.fdel)]
         if any(map(_differ, parts, (x.fget, x.fset, x.fdel))):
             makes: Any = _Property
-            made = makes(*parts, x.__doc__)
+            result = makes(*parts, x.__doc__)
     elif type(x) is staticmethod and _is_held(x.__func__):
         return _StaticHeld(x)
     elif type(x) in (classmethod, staticmethod) and _asking(x.__func__) is not x.__func__:
-        made = (_ClassMethod if type(x) is classmethod else _StaticMethod)(_asking(x.__func__))
+        result = (_ClassMethod if type(x) is classmethod else _StaticMethod)(_asking(x.__func__))
     elif any(map(is_user_function, functions_of(x))):
-        made = _asking_of_functools(x)
-    if made is not x:
-        made.genuine = x
-    return made
+        result = _asking_of_functools(x)
+    if result is not x:
+        result.genuine = x
+    return result
 
 
 def _is_held(x: Any) -> bool:
-    """Whether what a `staticmethod` has is no function, but runs code of the user's: as a method of an object does."""
+    """Whether a `staticmethod` holds an object that is no function and runs user code, such as a bound method."""
     kind: Any = type(x)
     return kind is types.MethodType or kind in _HELD or (is_user_code(kind) and not isinstance(x, type))
 
 
 def _asking_of_functools(x: Any) -> Any:
-    """The same for what holds functions of the user's, and is none."""
+    """As `_asking`, for objects of functools that hold user functions."""
     if type(x) is functools.cached_property:
-        found = _CachedProperty(_asking(x.func))
-        found.__set_name__(None, x.attrname)  # type: ignore[arg-type]
-        return found
+        result = _CachedProperty(_asking(x.func))
+        result.__set_name__(None, x.attrname)  # type: ignore[arg-type]
+        return result
     if type(x) is functools.partialmethod:
         return _PartialMethod(_asking(x.func), *x.args, **x.keywords)
     if type(x) is functools.singledispatchmethod:
@@ -262,7 +262,7 @@ def _differ(x: Any, y: Any) -> bool:
 
 
 def for_c(name: str, found: Any) -> Any:
-    """What a method gives: by `__array__`, C code is given the elements, and a guard is left on them."""
+    """The result of a method. C code that calls `__array__` gets the elements, with a guard on them."""
     if name != "__array__" or not isinstance(found, Value) or sys._getframe(2).f_code is of_protocol.__code__:
         return found
     traced: Any = found
@@ -275,22 +275,22 @@ def _function(real: Any) -> Any:
         if world is None:
             return real(*args, **kwargs)
         if real.__name__ == "__new__":
-            made = world.method(real)(*args, **kwargs)
-            return world.natives.initialized(made, sys._getframe(1), *args, **kwargs)
+            result = world.method(real)(*args, **kwargs)
+            return world.natives.initialized(result, sys._getframe(1), *args, **kwargs)
         return for_c(real.__name__, world.method(real)(*args, **kwargs))
 
-    made = functools.wraps(real)(method)
+    result = functools.wraps(real)(method)
     inside = vars(real).get("__wrapped__")
     if isinstance(inside, types.FunctionType):  # what a decorator of the user's is around
-        made.__wrapped__ = _asking(inside)
-    return made
+        result.__wrapped__ = _asking(inside)
+    return result
 
 
 _CODE = _function(lambda: None).__code__
 
 
 def _restore_those_of_other_threads() -> None:
-    """In a forked child, where their traces never end."""
+    """Restore the classes patched by other threads, in a forked child where their traces never end."""
     for lent in list(_LENT):
         if lent.thread != threading.get_ident():
             lent.restore()

@@ -1,8 +1,8 @@
-"""Whose code it is: functions, classes and modules of the user's, and those that tracegrad knows by their public names.
+"""Classify functions, classes and modules by origin: user code or a known library.
 
-The latter are Python's own, NumPy's, SciPy's, Numba's and tracegrad's. All other Python code is the user's, wherever it
-lies: in an installed package, a zip file, a notebook or in no file. What tracegrad has as a user would write it, its
-modules and optimizers, counts as the user's too. Classes in C have no code to read, and are nobody's.
+The known libraries are Python, NumPy, SciPy, Numba and tracegrad. All other Python code is user code, wherever it is
+stored: in an installed package, a zip file, a notebook, or no file. The modules and optimizers of tracegrad count as
+user code, because they are traced. Classes in C have no code to trace and are neither.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _KNOWN = ("numpy", "scipy", "numba", "llvmlite", "tracegrad")  # with Python: wh
 
 
 def _folders(name: str) -> list[str]:
-    """Where an installed package lies, which is not imported for that."""
+    """The folders of an installed package, found without importing it."""
     spec = importlib.util.find_spec(name)
     return [os.path.join(path, "") for path in (spec and spec.submodule_search_locations) or ()]
 
@@ -75,7 +75,7 @@ _OF_PYTHON = sys.stdlib_module_names | set(sys.builtin_module_names)
 
 @functools.cache
 def is_user_file(filename: str) -> bool:
-    """Whether the code of a file is the user's, or read as if it were."""
+    """Whether the code of a file is user code, or is treated as user code."""
     if filename.startswith(_TRACED):
         return True
     if filename.startswith((*_LIBRARIES, "<frozen", "<__array_function__")):
@@ -84,13 +84,14 @@ def is_user_file(filename: str) -> bool:
 
 
 def is_library_module(x: types.ModuleType) -> bool:
-    """Whether a module is one of Python's, NumPy's, SciPy's or Numba's: its functions and classes are taken to stay."""
+    """Whether a module belongs to Python, NumPy, SciPy or Numba; its functions and classes are assumed to stay the
+    same."""
     root = x.__name__.partition(".")[0]
     return root != "__main__" and (root in _OF_PYTHON or root in _KNOWN)
 
 
 def is_user_module(x: types.ModuleType) -> bool:
-    """Whether a module is the user's: in a file of the user's, or in none, made at run time."""
+    """Whether a module is the user's: from a user file, or made at run time without a file."""
     if _opaque_name(x.__name__):
         return False
     filename = getattr(x, "__file__", None)
@@ -98,8 +99,7 @@ def is_user_module(x: types.ModuleType) -> bool:
 
 
 def is_user_function(x: Any) -> bool:
-    """Whether `x` is a function of the user's, or a wrapper of one, as `contextmanager` and `no_grad`
-    make it."""
+    """Whether `x` is a user function, or a wrapper of one, as made by `contextmanager` and `no_grad`."""
     while isinstance(x, types.FunctionType) and not opaque_package(x):
         if is_user_file(x.__code__.co_filename):
             return True
@@ -110,13 +110,13 @@ def is_user_function(x: Any) -> bool:
 
 
 def is_decorated(x: types.FunctionType) -> bool:
-    """Whether a decorator of tracegrad's that sets a mode, as `no_grad`, made the function around another one."""
+    """Whether a decorator of tracegrad that sets a mode, such as `no_grad`, made the function."""
     return x.__code__.co_filename in _DECORATORS and hasattr(x, "__wrapped__")
 
 
 @functools.lru_cache(maxsize=4096)
 def is_user_code(cls: Any) -> bool:
-    """Whether a class comes from a module of the user's."""
+    """Whether a class comes from a user module."""
     if cls.__module__ == "builtins":
         return _is_written(cls)  # made where there is no name of a module
     if cls.__module__ in sys.stdlib_module_names or _opaque_name(cls.__module__):
@@ -127,27 +127,27 @@ def is_user_code(cls: Any) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def is_user_class(cls: Any) -> bool:
-    """Whether `cls` is written in Python in the user's code, with nothing built in beneath."""
+    """Whether `cls` is a user class written in Python without a built-in base."""
     return is_user_code(cls) and all(c is object or _is_written(c) for c in cls.__mro__)
 
 
 def _is_written(cls: Any) -> bool:
-    """Whether a class is made by a statement, not in C: with each version of Python, more of those are made at run time
-    too, and what their instances hold is in no namespace. What those of `threading.local` hold is asked for by name."""
+    """Whether a class is made by a class statement. C types increasingly are heap types made at run time too, and their
+    instances hold fields in no namespace; `threading.local` is recognized by name."""
     own = vars(cls)
-    made = own.get("__new__")
-    in_c = isinstance(made, types.BuiltinFunctionType) and made.__self__ is cls
+    result = own.get("__new__")
+    in_c = isinstance(result, types.BuiltinFunctionType) and result.__self__ is cls
     in_c = in_c or any(isinstance(x, _IN_C) and x.__objclass__ is cls for x in own.values())
     return bool(cls.__flags__ & _HEAP) and (not in_c or cls is threading.local)
 
 
 def is_own_class(cls: Any) -> bool:
-    """Whether a class is one of tracegrad's, which is taken to stay as it is, though its methods are traced."""
+    """Whether a class belongs to tracegrad; it is assumed to stay the same, and its methods are traced."""
     return bool(cls.__module__.partition(".")[0] == "tracegrad")
 
 
 def is_of_numba(x: Any) -> bool:
-    """Whether `x` is a function that Numba compiles, by `njit` or `jit`; the user's own is its `py_func`."""
+    """Whether `x` is a function compiled by Numba's `njit` or `jit`; the user's function is its `py_func`."""
     return type(x).__module__.startswith("numba.") and isinstance(getattr(x, "py_func", None), types.FunctionType)
 
 
@@ -158,13 +158,13 @@ _ALWAYS = ("pandas",)
 
 @functools.cache
 def _opaque_name(module: Any) -> str:
-    """The package that is not to be traced in which a module is; "" for others."""
+    """The untraced package that a module belongs to; "" for others."""
     names = (*settings.opaque_packages, *_ALWAYS) if isinstance(module, str) else ()
     return next((x for x in names if f"{module}.".startswith(f"{x}.")), "")
 
 
 def opaque_package(x: Any) -> str:
-    """The package that is not to be traced which a function, class or object is of; "" for others."""
+    """The untraced package that a function, class or object belongs to; "" for others."""
     if isinstance(x, types.FunctionType):
         return _opaque_name(dict.get(x.__globals__, "__name__"))
     if isinstance(x, type | types.BuiltinFunctionType | functools._lru_cache_wrapper):

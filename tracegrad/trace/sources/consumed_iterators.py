@@ -1,5 +1,4 @@
-"""Iterators and files from outside in the trace of one call: such a trace may begin again, or be given up, and what has
-been taken from an iterator is not taken twice."""
+"""Record items taken from outside iterators and files, so that a restarted trace does not take them twice."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ __all__ = ["Items", "Taken", "go_back", "is_read_up", "require_nothing_taken", "
 
 
 class Items:
-    """What has been taken from an iterator during a call: for each step what it is, and what it gave or raised."""
+    """The items taken from an iterator during a call: each step with its result or exception."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[str, Any, BaseException | None]] = []
@@ -22,7 +21,7 @@ class Items:
         self.location = ""  # of the first step
 
     def step(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
-        """What the step gives: what it gave before, if the call has begun again."""
+        """Run a step, or replay its recorded result if the call has restarted."""
         if self.place == len(self.steps):
             self.location = self.location or located("an item was taken")
             try:
@@ -39,7 +38,7 @@ class Items:
 
 
 class Taken:
-    """Stands for an iterator from outside."""
+    """Stand-in of an iterator from outside."""
 
     __slots__ = ("_items", "real")
 
@@ -70,14 +69,14 @@ class Taken:
         )
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.real, name)
+        result = getattr(self.real, name)
         if name not in ("send", "throw", "close"):
-            return found
-        return lambda *args: self._items.step(name, found, *args)
+            return result
+        return lambda *args: self._items.step(name, result, *args)
 
 
 def is_read_up(x: Any) -> bool:
-    """Whether `x` is an iterator of Python's own, or a file that is read: reading it changes it."""
+    """Whether `x` is a built-in iterator, or a readable file: reading changes it."""
     if isinstance(x, io.IOBase):
         return not x.closed and not x.writable()
     module = type(x).__module__
@@ -85,12 +84,12 @@ def is_read_up(x: Any) -> bool:
 
 
 def where(x: Any) -> Any:
-    """What brings a file back to where it is, or holds what is taken from an iterator."""
+    """A record that can restore a file's position, or that holds the items taken from an iterator."""
     return x.tell() if isinstance(x, io.IOBase) else Items()
 
 
 def go_back(x: Any, state: Any) -> None:
-    """Bring a file back to where it was; what stands for an iterator gives the same items again."""
+    """Restore the position of a file; the stand-in of an iterator then returns the same items again."""
     if type(state) is Items:
         state.place = 0
     else:
@@ -98,8 +97,8 @@ def go_back(x: Any, state: Any) -> None:
 
 
 def require_nothing_taken(call: Any, why: str) -> None:
-    """UnsupportedError where a call that is to run as it stands has taken something from an iterator, while it was
-    recorded."""
+    """Raise UnsupportedError if a call that must run as plain Python has taken items from an iterator during
+    tracing."""
     for x, state in call.drawn.before.values() if call.drawn is not None else ():
         if type(state) is Items and state.steps:
             what = f"an item of a {type(x).__name__} from outside has been taken"

@@ -1,4 +1,4 @@
-"""How functions and their arguments are named in messages."""
+"""Describe functions and their arguments in messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Description", "describe", "signature_of"]
 
 @record(frozen=True, slots=True)
 class Description:
-    """A function as messages name it; computed when it is asked for.
+    """Lazily computed name and location of a function, for messages.
 
     >>> describe(len).name
     'len'
@@ -56,12 +56,12 @@ class Description:
 
 
 def describe(fun: Callable[..., Any], role: str = "") -> Description:
-    """The description of `fun`, or of what it wraps; `role` goes before the name."""
+    """The description of `fun`, or of the function it wraps; `role` precedes the name."""
     return Description(fun, role)
 
 
 def signature_of(fun: Callable[..., Any]) -> inspect.Signature | None:
-    """The signature of `fun`, None where Python cannot tell."""
+    """The signature of `fun`; None if Python cannot determine it."""
     try:
         return inspect.signature(fun)
     except (TypeError, ValueError):

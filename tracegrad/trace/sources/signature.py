@@ -1,8 +1,8 @@
-"""From the arguments of a call to leaves and a key: calls with equal keys can share a trace.
+"""Bind the arguments of a call to leaves and a key; calls with equal keys can share a trace.
 
-Arguments are put into canonical positional form by the function's signature; what `static_argnums` or `static_argnames`
-name goes into the key by value, the rest is flattened as a pytree. The key holds the structure, the dtype and shape of
-each array, and the type of each Python number.
+The function's signature brings the arguments into canonical positional form. The arguments named by `static_argnums`
+and `static_argnames` are part of the key by value. All others are flattened as pytrees. The key holds the
+structure, the dtype and shape of each array, and the type of each Python number.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _VARIADIC = inspect.Parameter.VAR_POSITIONAL
 
 @record(frozen=True, slots=True)
 class AnyGenerator:
-    """Stands in the structure of a call for a generator of random numbers that is an argument: its class, and which of
-    the generators it is. Another one in its place is no other kind of call."""
+    """Placeholder of a random generator argument in the structure of a call: its class, and its number. Another
+    generator in its place is the same kind of call."""
 
     cls: type
     number: int
@@ -50,7 +50,7 @@ class AnyGenerator:
 
 @record(frozen=True, slots=True)
 class Field:
-    """The attribute of a dataclass as a step of a way."""
+    """Attribute of a dataclass, as a step of a path."""
 
     name: str
 
@@ -60,7 +60,7 @@ _GENERATORS = (np.random.Generator, np.random.RandomState)
 
 @record(slots=True, eq=False)
 class Call:
-    """A call taken apart: `leaves` are ndarrays and Python numbers, `key` is what a trace of it is valid for."""
+    """A bound call: `leaves` are ndarrays and Python numbers, `key` identifies the calls that can share its trace."""
 
     leaves: list[Any]
     structure: tree.TreeDef
@@ -92,7 +92,7 @@ class Call:
         return args, kwargs
 
     def given_generators(self) -> list[Any]:
-        """Those of `generators`."""
+        """The generators of `generators` in this call."""
         return [functools.reduce(_at, way, self._holder(way[0])) for way in self.generators]
 
     def _holder(self, place: int | str) -> Any:
@@ -100,7 +100,7 @@ class Call:
 
 
 def _put(holder: Any, way: tuple[Any, ...], value: Any) -> Any:
-    """`holder` with a value at the end of a way; itself, unless it is a tuple."""
+    """`holder` with a value at the end of a path; a new object only if it is a tuple."""
     if not way:
         return value
     place, new = way[0], _put(_at(holder, way[0]), way[1:], value)
@@ -118,7 +118,7 @@ def _at(holder: Any, place: Any) -> Any:
 
 
 def parts(x: Any) -> Iterable[tuple[Any, Any]]:
-    """What lists, tuples, named ones too, dicts and dataclasses hold, and where; of others nothing."""
+    """The children of lists, tuples, namedtuples, dicts and dataclasses with their paths; empty for other objects."""
     cls = type(x)
     if cls is dict:
         return x.items()  # type: ignore[no-any-return]
@@ -130,7 +130,7 @@ def parts(x: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def _generators_in(x: Any, way: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """The generators of random numbers in containers, and the way to each."""
+    """The random generators in containers, each with its path."""
     if isinstance(x, _GENERATORS):
         yield way, x
         return
@@ -139,7 +139,7 @@ def _generators_in(x: Any, way: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ..
 
 
 class Binder:
-    """Takes calls of one function apart. `statics` name what is part of the key by value."""
+    """Argument binder of one function. `statics` name the parameters that are part of the key by value."""
 
     def __init__(self, fun: Callable[..., Any], static_argnums: Any = (), static_argnames: Any = ()):
         self.fun = fun
@@ -168,31 +168,32 @@ class Binder:
                 self.static_names.add(name)
 
     def donated(self, argnums: Any, argnames: Any) -> frozenset[int | str]:
-        """The positions, and names of keywords, of arguments that callers give away; ValueError, as for static ones,
-        where there are none such, or where they are static."""
+        """The positions and keyword names of donated arguments; ValueError for unknown or static ones."""
         option, names = "donate_argnums", list(self.signature.parameters) if self.signature else []
-        found: set[int | str] = {_position(n, self.signature, self.fun, option) for n in _several(argnums, int, option)}
+        results: set[int | str] = {
+            _position(n, self.signature, self.fun, option) for n in _several(argnums, int, option)
+        }
         kinds = [p.kind for p in self.signature.parameters.values()] if self.signature else []
         for name in _several(argnames, str, "donate_argnames"):
             if name not in names and inspect.Parameter.VAR_KEYWORD not in kinds:
                 raise ValueError(located(f"donate_argnames: {describe(self.fun)} has no parameter {name!r}"))
             i = names.index(name) if name in names else -1
-            found.add(i if i >= 0 and kinds[i] in _POSITIONAL else name)
-        both = sorted(map(str, found & {*self.static_nums, *self.static_names}))
+            results.add(i if i >= 0 and kinds[i] in _POSITIONAL else name)
+        both = sorted(map(str, results & {*self.static_nums, *self.static_names}))
         if both:
             raise ValueError(located(f"{option}: {describe(self.fun)}: argument {both[0]} is static"))
-        return frozenset(found)
+        return frozenset(results)
 
     def leaves_of(self, call: Call, places: Collection[int | str]) -> tuple[int, ...]:
-        """The numbers of the leaves of the arguments at these positions, and with these names."""
+        """The leaf numbers of the arguments at these positions, and with these names."""
         args, kwargs = tree.unflatten(call.structure, range(call.structure.num_leaves))
         static = {place for place, _ in call.statics}
         positions = [i for i in range(len(args) + len(static)) if i not in static]
-        found: dict[int | str, Any] = {**dict(zip(positions, args)), **kwargs}
-        return tuple([leaf for place, x in found.items() if place in places for leaf in tree.leaves(x)])
+        table: dict[int | str, Any] = {**dict(zip(positions, args)), **kwargs}
+        return tuple([leaf for place, x in table.items() if place in places for leaf in tree.leaves(x)])
 
     def take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        """The call in canonical form; TypeError as Python raises it when the arguments do not fit the signature."""
+        """The call in canonical form; raises Python's TypeError if the arguments do not fit the signature."""
         if kwargs and self.signature:
             args, kwargs = self._bound(args, kwargs)
         statics: tuple[tuple[Any, Any], ...] = ()
@@ -212,31 +213,31 @@ class Binder:
         return call
 
     def _any_of_their_class(self, args: Any, kwargs: Any, fixed: dict[int, Any]) -> tuple[Any, dict[int, Any]]:
-        """The ways to the generators among the arguments and in their containers, and what is fixed with
-        `AnyGenerator` for those. If there is one elsewhere, each is that one."""
+        """The paths of the generators among the arguments and in their containers, and the fixed arguments with
+        `AnyGenerator` for them. If a generator is in another place, all are fixed by identity."""
         inside = [x for x in fixed.values() if isinstance(x, _GENERATORS)]
         if not inside:
             return (), fixed
-        given = {i: x for i, x in enumerate(args) if i not in self.static_nums}
-        given |= {k: x for k, x in kwargs.items() if k not in self.static_names}
-        found = {way: g for place, x in given.items() for way, g in _generators_in(x, (place,))}
-        if len(inside) != len(found):
+        options = {i: x for i, x in enumerate(args) if i not in self.static_nums}
+        options |= {k: x for k, x in kwargs.items() if k not in self.static_names}
+        table = {way: g for place, x in options.items() for way, g in _generators_in(x, (place,))}
+        if len(inside) != len(table):
             return (), fixed
         numbers: dict[int, int] = {}
-        for x in found.values():
+        for x in table.values():
             numbers.setdefault(id(x), len(numbers))
         shown = {i: AnyGenerator(type(x), numbers[id(x)]) if id(x) in numbers else x for i, x in fixed.items()}
-        return tuple(found), shown
+        return tuple(table), shown
 
     def take_apart_fitting(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        """The same for a call that nobody makes, in which Python would not find out that arguments do not fit."""
+        """As `take_apart`, for arguments that no Python call has checked."""
         call = self.take_apart(*self._bound(args, kwargs))
         if call.plainly:
             raise TraceError(located(f"{describe(self.fun)}: {call.plainly}"))
         return call
 
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments in canonical form; TypeError for others than the signature has."""
+        """The arguments in canonical form; TypeError if they do not fit the signature."""
         if self.signature is None:
             return args, kwargs
         # To `bind`, a keyword that is also the name of a positional-only parameter is an error.
@@ -301,7 +302,7 @@ class Binder:
         return dtype, x.shape, *kind
 
     def _strange(self, call: Call, i: int, x: Any) -> str:
-        """What an argument is that no trace is made of, in words."""
+        """A description of an argument that cannot be traced."""
         if isinstance(x, np.ndarray | np.generic):
             return not_plain(x)
         root = self._name(call, i).split("[")[0].split(".")[0]
@@ -331,12 +332,12 @@ class Binder:
             names[i] if i < star else f"{names[star]}[{i - star}]" if star < len(names) else f"argument {i}"
             for i in places
         ]
-        found = [(root, tree.structure(x)) for root, x in zip(roots, args)]
-        return found + [(name, tree.structure(kwargs[name])) for name in sorted(kwargs)]
+        results = [(root, tree.structure(x)) for root, x in zip(roots, args)]
+        return results + [(name, tree.structure(kwargs[name])) for name in sorted(kwargs)]
 
 
 def exact(value: Any) -> Any:
-    """A hashable that tells `value` from what merely compares equal to it: 1, 1.0 and True; 0.0 and -0.0."""
+    """A hashable key that distinguishes values that only compare equal: 1, 1.0 and True; 0.0 and -0.0."""
     if type(value) is tuple:
         return tuple(map(exact, value))
     return (type(value), repr(value)) if isinstance(value, float | complex | np.inexact) else (type(value), value)

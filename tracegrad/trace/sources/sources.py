@@ -1,4 +1,4 @@
-"""Sources: where in the program's world a trace has read something, so that it can be read again at each call."""
+"""Access paths to external state (*sources*), which each call reads again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Names = Callable[[Any], str]
 
 
 class Source:
-    """A place that holds a value: `name` in `parent`, which is another source or an object.
+    """Access path to a value: `name` in `parent`, which is another source or an object.
 
     `text(name)` is Python code for `read()`; the function `name` gives objects their names in it. `path` is how a user
     would write it; in messages, `kind` stands before that of a variable.
@@ -39,7 +39,7 @@ class Source:
 
     @property
     def key(self) -> Hashable:
-        """Equal for equal places, as long as the objects on the way live."""
+        """Equal for equal paths, as long as the objects on the path live."""
         if self._key is None:
             above = self.parent.key if isinstance(self.parent, Source) else id(self.parent)
             self._key = type(self), above, _key_of(self.name)
@@ -47,18 +47,18 @@ class Source:
 
     @property
     def acts(self) -> bool:
-        """Whether reading it runs a function of the user's, which may do something."""
+        """Whether reading it runs a user function, which may have side effects."""
         return isinstance(self.parent, Source) and self.parent.acts
 
     def read(self) -> Any:
-        """What the place holds now; LookupError, AttributeError, ValueError or ReferenceError when it is gone."""
+        """The present value; LookupError, AttributeError, ValueError or ReferenceError if it no longer exists."""
         raise NotImplementedError
 
     def text(self, name: Names) -> str:
         raise NotImplementedError
 
     def absent(self, name: Names) -> str | None:
-        """Python code for "the place is not there"; None where `text` has to fail for that to be known."""
+        """Python code for "the value is missing"; None if only a failing `text` shows that."""
         return None
 
     @property
@@ -73,7 +73,7 @@ class Source:
 
 
 def _key_of(name: Any) -> Hashable:
-    """What tells a name, or the key of a dict, from others: of an object, the object itself, whatever it prints."""
+    """A key of a name or of a dict key; an object is identified by itself, not by its text."""
     if type(name) is str or name is None:
         return name
     if type(name) is tuple:
@@ -129,22 +129,22 @@ class Fixed(Source):
 
 
 class Weak(Source):
-    """An object that its trace must not keep alive; the parent is a weak reference."""
+    """An object held by weak reference, so that its trace does not keep it alive."""
 
     __slots__ = ()
 
     def read(self) -> Any:
-        found = self.parent()
-        if found is None:
+        result = self.parent()
+        if result is None:
             raise ReferenceError(f"{self.name} is gone")
-        return found
+        return result
 
     def text(self, name: Names) -> str:
         return f"{name(self.parent)}()"
 
 
 class Attribute(Source):
-    """An attribute."""
+    """An attribute of the parent."""
 
     __slots__ = ()
 
@@ -165,7 +165,7 @@ class Attribute(Source):
 
 
 class Static(Source):
-    """What a class, the parent, has under a name, itself or from a base: functions and properties as they are."""
+    """The raw attribute of a class (the parent) or its bases: functions and properties unbound."""
 
     __slots__ = ()
 
@@ -176,7 +176,7 @@ class Static(Source):
         raise AttributeError(self.name)
 
     def inherited(self) -> Static:
-        """The place in the class that has it."""
+        """The source in the class that defines it."""
         owner = next((cls for cls in self.parent.__mro__ if self.name in vars(cls)), self.parent)
         return self if owner is self.parent else Static(owner, self.name)
 
@@ -189,8 +189,8 @@ class Static(Source):
 
 
 class Hiding(Source):
-    """The first of some names, a frozenset, that a class, the parent, has, itself or from a base; None if it has none
-    of them. One look at the class serves for all the names."""
+    """The first of some names (a frozenset) that a class, the parent, or a base defines; None if it defines none. One
+    lookup covers all names."""
 
     __slots__ = ()
 
@@ -234,7 +234,7 @@ class Item(Source):
 
 
 class Alike(Source):
-    """Whether some of the sources in `name` lead to one object."""
+    """Whether some of the sources in `name` lead to the same object."""
 
     __slots__ = ()
 
@@ -277,19 +277,19 @@ _ABSENT = object()
 
 
 def _item(container: Any, key: Any) -> Any:
-    """`container[key]`, if that is there. A dict with `__missing__` is not asked for it: one with a default would make
-    the item, and the code of a class of the user's would run."""
+    """`container[key]`, if the key exists. A dict's `__missing__` is not called, because it could insert a default or
+    run user code."""
     if not isinstance(container, dict) or not hasattr(type(container), "__missing__"):
         return container[key]
-    found = dict.get(container, key, _ABSENT)
-    if found is _ABSENT:
+    result = dict.get(container, key, _ABSENT)
+    if result is _ABSENT:
         raise KeyError(key)
-    return found
+    return result
 
 
 def _lacks(container: Any, key: Any) -> bool:
-    """Whether a mapping has no such key, a sequence no such place. A dict is not asked for the item: one with a default
-    would make it."""
+    """Whether a mapping has no such key, or a sequence no such position. A dict item is not read, because a default
+    could be inserted."""
     if isinstance(container, dict):
         return key not in container
     try:
@@ -301,7 +301,7 @@ def _lacks(container: Any, key: Any) -> bool:
 
 # -- the call under way ------------------------------------------------------------------------------------------------
 class _Calls(threading.local):
-    """The call under way in this thread."""
+    """The current call of this thread."""
 
     call: Any = None
 
@@ -310,7 +310,7 @@ CALLS = _Calls()
 
 
 class on_call:
-    """While the sources that begin at arguments mean those of `call`."""
+    """Resolve argument sources in `call` (context manager)."""
 
     def __init__(self, call: Any):
         self.call = call
@@ -329,20 +329,20 @@ def _under_way() -> Any:
 
 
 class Argument(Source):
-    """Leaf number `name` of the arguments of the call under way: an array, or the Tensor."""
+    """Leaf number `name` of the arguments of the current call: an array, or the Tensor."""
 
     __slots__ = ()
 
     def read(self) -> Any:
         call = _under_way()
-        found = call.tensors.get(self.name)
-        return call.leaves[self.name] if found is None else found
+        result = call.tensors.get(self.name)
+        return call.leaves[self.name] if result is None else result
 
     def text(self, name: Names) -> str:
         return name(self)
 
     def among(self, leaves: Sequence[str], args: Sequence[str], kwargs: Mapping[str, str]) -> str:
-        """The expression for it, of those for the leaves, and for the arguments in canonical form."""
+        """Its expression, given the expressions of the leaves and of the canonical arguments."""
         return leaves[int(self.name)]
 
     @property
@@ -351,7 +351,7 @@ class Argument(Source):
 
 
 class Function(Source):
-    """The function of the call under way, where functions of equal code share their programs."""
+    """The function of the current call, where functions with equal code share programs."""
 
     __slots__ = ()
 
@@ -363,7 +363,7 @@ class Function(Source):
 
 
 class Variable(Cell):
-    """As a `Cell`, of a function that the source `function` leads to: the variable with a number of its closure."""
+    """As a `Cell`, for a closure variable, by number, of the function that the source `function` leads to."""
 
     __slots__ = ("place",)
 
@@ -386,7 +386,7 @@ class Variable(Cell):
 
 
 class Passed(Source):
-    """The argument of the call under way at a position, or with a keyword, in canonical form."""
+    """The argument of the current call at a position, or with a keyword, in canonical form."""
 
     __slots__ = ()
 
@@ -398,7 +398,7 @@ class Passed(Source):
         return name(self)
 
     def among(self, leaves: Sequence[str], args: Sequence[str], kwargs: Mapping[str, str]) -> str:
-        """As for an `Argument`."""
+        """As `Argument.among`."""
         places: Any = args if isinstance(self.name, int) else kwargs
         return str(places[self.name])
 

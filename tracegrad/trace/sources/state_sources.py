@@ -1,4 +1,4 @@
-"""Sources of state that is no variable: names of built-ins, context variables, and the answers of functions."""
+"""Access paths to state that is not a variable: built-in names, context variables, and results of functions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ __all__ = ["Called", "Context", "Name", "is_subclass", "mapping_behind"]
 
 
 class Name(Source):
-    """A name that is no global variable: a built-in, unless a global variable hides it; the parent is the dict of the
-    module."""
+    """A built-in name, unless a global variable hides it; the parent is the dict of the module."""
 
     __slots__ = ()
     kind = "the name "
@@ -22,8 +21,8 @@ class Name(Source):
     @property
     def beneath(self) -> dict[str, Any]:
         """The namespace of the built-ins."""
-        found = self.parent.get("__builtins__", builtins)
-        return found if isinstance(found, dict) else vars(found)
+        result = self.parent.get("__builtins__", builtins)
+        return result if isinstance(result, dict) else vars(result)
 
     def read(self) -> Any:
         return self.parent[self.name] if self.name in self.parent else self.beneath[self.name]
@@ -37,17 +36,17 @@ class Name(Source):
 
 
 class Context(Source):
-    """The value of a `contextvars.ContextVar`, the parent, where one is set."""
+    """The value of a `contextvars.ContextVar`, the parent, if one is set."""
 
     __slots__ = ()
     kind = "the context variable "
     UNSET: Any = object()
 
     def read(self) -> Any:
-        found = self.parent.get(self.UNSET)
-        if found is self.UNSET:
+        result = self.parent.get(self.UNSET)
+        if result is self.UNSET:
             raise LookupError(self.name)
-        return found
+        return result
 
     def text(self, name: Names) -> str:
         return f"{name(self.parent)}.get({name(self.UNSET)})"
@@ -57,7 +56,7 @@ class Context(Source):
 
 
 class Called(Source):
-    """What a function, the parent, answers to the arguments `name`."""
+    """The result of a function, the parent, for the arguments `name`."""
 
     __slots__ = ()
 
@@ -77,8 +76,8 @@ class Called(Source):
 
 
 def is_subclass(cls: type, base: type) -> bool:
-    """Whether a class is one of a base class's now. Those that an abstract base class knows grow: whoever has written
-    neither may register one with the other."""
+    """Whether a class is a subclass of a base class now. Third parties may register classes with an abstract base class
+    at any time."""
     try:
         return issubclass(cls, base)
     except TypeError:  # protocols with attributes, which are asked of each object
@@ -86,5 +85,5 @@ def is_subclass(cls: type, base: type) -> bool:
 
 
 def mapping_behind(proxy: types.MappingProxyType[Any, Any]) -> Any:
-    """The mapping that a proxy shows, which others write to."""
+    """The underlying mapping of a mapping proxy, which others may change."""
     return gc.get_referents(proxy)[0]

@@ -1,5 +1,4 @@
-"""Where arrays of constants begin: in NumPy's functions as traced code sees them, if nothing traced has a part in what
-they give (see `tracegrad.trace.values.constant_array`)."""
+"""Create arrays in traced code as constants (`Host`), unless a traced value takes part."""
 
 from __future__ import annotations
 
@@ -27,31 +26,32 @@ _MOST_NODES = 50
 
 
 def making(function: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
-    """`ours`, which makes an array in a trace where `function` is NumPy's: a `Host`, if nothing traced has a part."""
+    """Wrap `ours`, the traced version of NumPy's `function`: the new array is a `Host` if it depends on nothing
+    traced."""
 
     @wraps(ours)
     def make(*args: Any, **kwargs: Any) -> Any:
         builder = current_trace()
         if builder is None or builder.hosts is None or builder.inner is not None:
             return ours(*args, **kwargs)
-        given = (*args, *kwargs.values())
-        if any(map(_has_host, given)):
+        inputs = (*args, *kwargs.values())
+        if any(map(_has_host, inputs)):
             return on_hosts(function, args, kwargs, ours, builder)
         try:
-            made = ours(*args, **kwargs)
+            result = ours(*args, **kwargs)
         except DTypeError:
-            if peer_of(*given) is not None:
+            if peer_of(*inputs) is not None:
                 raise
             return function(*args, **kwargs)  # objects, texts, dates, which nothing traced is among: NumPy's own array
         # What is made of an array may be that array.
-        same = function is not np.array and any(isinstance(x, np.ndarray) or x is made for x in given)
-        return made if same else _known(builder, made)
+        same = function is not np.array and any(isinstance(x, np.ndarray) or x is result for x in inputs)
+        return result if same else _known(builder, result)
 
     return make
 
 
 def of_lists(function: Any) -> Any:
-    """A NumPy function that sees traced values in the lists it is given; its own dispatch looks at arrays only."""
+    """A NumPy function that sees traced values in lists; NumPy's own dispatch looks only at arrays."""
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -69,19 +69,19 @@ def of_lists(function: Any) -> Any:
 
 @cache
 def ufunc_of_lists(function: np.ufunc) -> Any:
-    """A universal function of SciPy's that sees traced values in the lists it is given."""
+    """A SciPy ufunc that sees traced values in lists."""
 
     @wraps(function, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
-        given = [array(x, peer_of(x)) if type(x) in (list, tuple) and peer_of(x) is not None else x for x in args]
-        return function(*given, **kwargs)
+        inputs = [array(x, peer_of(x)) if type(x) in (list, tuple) and peer_of(x) is not None else x for x in args]
+        return function(*inputs, **kwargs)
 
     call.__dict__.update({name: getattr(function, name) for name in ("nin", "nout", "nargs", "types", "ntypes")})
     return call
 
 
 def _fresh(x: Any, given: Any) -> Any:
-    """What a function has made of numbers, as an array of the trace."""
+    """A function's result from numbers, as an array of the trace."""
     builder = current_trace()
     if builder is None or builder.hosts is None or builder.inner is not None:
         return x
@@ -107,7 +107,7 @@ def _has_host(x: Any) -> bool:
 
 
 def _known(builder: TraceBuilder, x: Any) -> Any:
-    """A new array as one that is known, if it is."""
+    """A new array as a `Host`, if its elements are known."""
     if type(x) is not Tracer or x.builder is not builder or x.origin is not None or x.views or x.stand_in is not None:
         return x
     if x.node.aval.size > MOST_MADE or not (x.shape or x.is_array) or not _is_of_nothing(builder, x.node):
@@ -116,8 +116,7 @@ def _known(builder: TraceBuilder, x: Any) -> Any:
 
 
 def _is_of_nothing(builder: TraceBuilder, wanted: Node) -> bool:
-    """Whether no argument, nothing captured, and nothing that a derivative is being taken with respect to has a part in
-    a node."""
+    """Whether a node depends on no argument, no capture and no differentiated node."""
     if wanted.op is not None and not wanted.operands:
         return True
     seen = [wanted]

@@ -1,10 +1,10 @@
-"""Arrays of the trace whose elements are known, because no argument and no captured variable has a part in them: tables
-of indices and weights, grids, windows, matrices of constants. NumPy computes them while the trace is made.
+"""Fold constants at trace time: arrays whose elements are known, such as index tables, grids and weights.
 
-A `Host` is a tracer that has an ndarray. What is done with such arrays alone is done with the ndarrays, updates in
-place and views included. When something traced meets it, or when anything else is asked of it than what an ndarray is
-asked, it *joins* the graph: it becomes a plain `Tracer`, and what it has then is a constant of the program. So do all
-arrays that share memory with it, each as the view that it is.
+No argument and no captured variable takes part in a constant array, so NumPy computes it during tracing. A `Host` is a
+tracer that has an ndarray. Operations on hosts alone, including in-place updates and views, operate on their ndarrays.
+If a host meets a traced value, or is used in a way an ndarray does not support, it *joins* the graph: it becomes a
+plain `Tracer`, and its present elements are a constant of the program. All arrays that share its memory join too, as
+views.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ MOST_FROM_A_LINE = 16
 
 
 class Constants:
-    """What has become constants of one trace."""
+    """The constants of one trace that have joined the graph."""
 
     def __init__(self) -> None:
         self._nodes: dict[Any, Node] = {}
         self._lines: dict[str, int] = {}
 
     def node(self, builder: TraceBuilder, array: np.ndarray[Any, Any]) -> Node:
-        """That of a constant: an input that is the same array at each call, or one value everywhere."""
+        """The node of a constant: an input with the same array at each call, or a fill."""
         text = array.tobytes()
         if array.size and array.dtype.kind in "biuf" and text == text[: array.itemsize] * array.size:
             same: Node = full(shape=array.shape, value=array.flat[0].item(), dtype=array.dtype.name).node
@@ -54,18 +54,18 @@ class Constants:
         if (identity := _multiple_of_identity(array)) is not None:
             return identity
         key = (array.dtype, array.shape, text)
-        found = self._nodes.get(key)
-        if found is None:
+        result = self._nodes.get(key)
+        if result is None:
             place = builder.locate()
             count = self._lines[place] = self._lines.get(place, 0) + 1
             if count > MOST_FROM_A_LINE:
                 raise builder.restarts(COMPUTED, "another constant is met in each turn of a loop")
-            found = self._nodes[key] = builder.capture(np.array(array, order="C")).node
-        return found
+            result = self._nodes[key] = builder.capture(np.array(array, order="C")).node
+        return result
 
 
 def _multiple_of_identity(array: np.ndarray[Any, Any]) -> Node | None:
-    """A number times the identity, as what passes know as such; None if the array is something else."""
+    """A multiple of the identity, in the form that passes recognize; None for other arrays."""
     n = len(array) if array.ndim else 0
     if array.shape != (n, n) or n < 2 or array.dtype.kind not in "biuf" or np.count_nonzero(array) > n:
         return None
@@ -73,14 +73,13 @@ def _multiple_of_identity(array: np.ndarray[Any, Any]) -> Node | None:
     with np.errstate(all="ignore"):
         if array.tobytes() != (np.eye(n, dtype=array.dtype) * number).tobytes():
             return None
-    made = eye(n, dtype=array.dtype)
-    return made.node if number == 1 else multiply(made, number.item()).node  # type: ignore[no-any-return]
+    result = eye(n, dtype=array.dtype)
+    return result.node if number == 1 else multiply(result, number.item()).node  # type: ignore[no-any-return]
 
 
 class _Known:
-    """The ndarray of a `Host`, and how it came to be: the node that it was made as, or the array that it is a view of,
-    with what makes that view of another array; the views of it; and what it was in the graph when it was met last, with
-    how often it had been changed by then."""
+    """State of a `Host`: its ndarray; the node it was made as, or its base with a function that makes this view of
+    another array; its views; and its last tracer in the graph, with the version of the array at that time."""
 
     __slots__ = ("again", "array", "changes", "children", "met", "node", "parent")
 
@@ -92,7 +91,7 @@ class _Known:
 
 
 class Host(Tracer):
-    """An array of the trace that is known, until it joins the graph."""
+    """An array of the trace with known elements, until it joins the graph."""
 
     __slots__ = ()
     known: Any
@@ -120,8 +119,8 @@ class Host(Tracer):
 
     def concrete(self, asked: str) -> np.ndarray[Any, Any]:
         self.builder.require_open()
-        found: np.ndarray[Any, Any] = self.known.array.copy()
-        return found
+        result: np.ndarray[Any, Any] = self.known.array.copy()
+        return result
 
     def shown(self) -> Any:
         return self.known.array.copy()
@@ -136,9 +135,9 @@ class Host(Tracer):
         if self.known is None:  # a bound method of what has joined since
             return Tracer.__getitem__(self, index)
         if type(index) in _PLACES or (type(index) is tuple and _PLACES.issuperset(map(type, index))):
-            found = self.known.array[index]
-            if type(found) is not np.ndarray:
-                return found
+            result = self.known.array[index]
+            if type(result) is not np.ndarray:
+                return result
         return _done("__getitem__", self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -174,7 +173,7 @@ class Host(Tracer):
 
 
 def of_function(function: Any, args: Any, kwargs: Any, builder: TraceBuilder) -> Any:
-    """What a function of NumPy's gives for arguments with a `Host` among them."""
+    """The result of a NumPy function for arguments with a `Host` among them."""
 
     def traced(*args: Any, **kwargs: Any) -> Any:
         return dispatch_function(function, args, kwargs)
@@ -198,22 +197,22 @@ _NUMBERS = frozenset({int, float, bool, np.float64, np.int64, np.bool_})
 
 # -- in the graph --------------------------------------------------------------------------------------------------
 def _root(x: Any) -> Any:
-    """The array that all of this memory is of."""
+    """The base array of this memory."""
     while x.known.parent is not None:
         x = x.known.parent
     return x
 
 
 def _met(x: Any) -> Any:
-    """What the array is now, as a plain tracer that knows nothing of it."""
+    """The present elements, as a plain tracer."""
     known, changes = x.known, _root(x).known.changes
     if known.met[0] != changes:
         x.builder.require_open()
         with x.builder.outside():
-            made = None if known.parent is None else _view_of(x, _met)
-            made = _as_root(x) if made is None else made
-        made.frozen = "constants"  # it is not the array itself, which joins where it is updated
-        known.met = changes, made
+            result = None if known.parent is None else _view_of(x, _met)
+            result = _as_root(x) if result is None else result
+        result.frozen = "constants"  # it is not the array itself, which joins where it is updated
+        known.met = changes, result
     return known.met[1]
 
 
@@ -223,15 +222,15 @@ def _as_root(x: Any) -> Any:
     node = known.node
     if node is None or (known.changes and builder.compute(node).tobytes() != known.array.tobytes()):
         node = builder.hosts.node(builder, known.array)
-    made = Tracer(builder, node)
-    made.is_array = True
-    if len(made.shape) > 1 and not is_row_major(known.array):
-        made.stand_in = builder.memory.place(made.shape, made.dtype, known.array.strides)
-    return made
+    tracer = Tracer(builder, node)
+    tracer.is_array = True
+    if len(tracer.shape) > 1 and not is_row_major(known.array):
+        tracer.stand_in = builder.memory.place(tracer.shape, tracer.dtype, known.array.strides)
+    return tracer
 
 
 def _view_of(x: Any, put: Callable[[Any], Any]) -> Any:
-    """The view of what `put` gives for the array that this is a view of; None if traced arrays have no such view."""
+    """This view of the tracer that `put` returns for the base; None if traced arrays have no such view."""
     try:
         view = x.known.again(put)
     except UnsupportedError:
@@ -245,7 +244,7 @@ _PARTS = ("node", "asks", "frozen", "is_array", "origin", "outside", "stand_in",
 
 
 def _join(x: Any) -> None:
-    """Let an array, and all that share memory with it, be plain tracers from now on."""
+    """Convert an array, and all arrays that share its memory, to plain tracers."""
     if type(x) is not Host:
         return
     x.builder.require_open()
@@ -254,11 +253,11 @@ def _join(x: Any) -> None:
         _become(root, _as_root(root))
 
 
-def _become(x: Any, made: Any) -> None:
+def _become(x: Any, result: Any) -> None:
     children = [each for r in x.known.children if (each := r()) is not None]
     x.__class__, x.known = Tracer, None
     for name in _PARTS:
-        setattr(x, name, getattr(made, name))
+        setattr(x, name, getattr(result, name))
     for each in children:
         view = _view_of(each, lambda y: y)
         if view is None:
@@ -269,7 +268,7 @@ def _become(x: Any, made: Any) -> None:
 
 
 def _joined(name: str) -> Any:
-    """What tracers have, asked of an array that joins the graph then."""
+    """A tracer attribute of an array, which joins the graph first."""
 
     def get(self: Any) -> Any:
         _join(self)
@@ -290,11 +289,11 @@ setattr(Host, "node", property(lambda self: _met(self).node, _joined("node").fse
 
 # -- what NumPy does with them -------------------------------------------------------------------------------------
 class _Traced(Exception):
-    """Something is no constant."""
+    """Raised for a value that is no constant."""
 
 
 def _ndarrays(x: Any, found: list[Any]) -> Any:
-    """`x` with ndarrays instead of the hosts in it, which are added to `found`."""
+    """`x` with ndarrays in place of its hosts, which are added to `found`."""
     kind = type(x)
     if kind is Host:
         found.append(x)
@@ -312,16 +311,16 @@ def on_hosts(
     function: Callable[..., Any], args: Any, kwargs: Any, traced: Callable[..., Any], builder: TraceBuilder,
     shares: Any = None,
 ) -> Any:  # fmt: skip
-    """What a function of NumPy's gives for these arguments; `traced` is the function for tracers. It may change those
-    which it `shares`, or give views of them: of all, if that is None."""
-    found: list[Any] = []
+    """The result of a NumPy function for these arguments; `traced` is the function for tracers. The function may change
+    the arguments it `shares`, or return views of them; None means all arguments."""
+    results: list[Any] = []
     shares = None if shares == () and "out" in kwargs else shares
     try:
         if builder.inner is not None or not builder.open:
             raise _Traced
-        given = _ndarrays(args, found)
-        named = {k: _ndarrays(x, found) for k, x in kwargs.items()} if kwargs else kwargs
-        if _is_large(function, found):
+        inputs = _ndarrays(args, results)
+        named = {k: _ndarrays(x, results) for k, x in kwargs.items()} if kwargs else kwargs
+        if _is_large(function, results):
             raise _Traced
     except _Traced:
         if shares is None:
@@ -330,11 +329,11 @@ def on_hosts(
             _join(x)
         return traced(*_exchanged(args, _met_or_same), **_named(kwargs, _met_or_same))
     if shares != ():
-        for x in found:
+        for x in results:
             _root(x).known.changes += 1
     with np.errstate(all="ignore"):
-        result = function(*given, **named)
-    return _wrapped(builder, result, found, _Again(traced, args, kwargs))
+        result = function(*inputs, **named)
+    return _wrapped(builder, result, results, _Again(traced, args, kwargs))
 
 
 def _met_or_same(x: Any) -> Any:
@@ -350,12 +349,12 @@ def _named(kwargs: dict[str, Any], put: Callable[[Any], Any]) -> dict[str, Any]:
 
 
 def _exchanged(x: Any, put: Callable[[Any], Any]) -> Any:
-    """`x` with what `put` gives for each thing in it."""
+    """`x` with each object in it replaced by `put`."""
     return type(x)([_exchanged(each, put) for each in x]) if type(x) in (list, tuple) else put(x)
 
 
 class _Again:
-    """A call of a function for tracers that gives a view, or several of which one is picked."""
+    """A function call that can be repeated for tracers, which returns a view, or several views and the picked one."""
 
     def __init__(self, function: Callable[..., Any], args: Any, kwargs: Any, picks: tuple[int, ...] = ()):
         self.function, self.args, self.kwargs, self.picks = function, args, kwargs, picks
@@ -364,17 +363,17 @@ class _Again:
         def given(x: Any) -> Any:
             return put(x) if type(x) is Host else x
 
-        found = self.function(*_exchanged(self.args, given), **_named(self.kwargs, given))
+        result = self.function(*_exchanged(self.args, given), **_named(self.kwargs, given))
         for k in self.picks:
-            found = found[k]
-        return found
+            result = result[k]
+        return result
 
     def pick(self, k: int) -> _Again:
         return _Again(self.function, self.args, self.kwargs, (*self.picks, k))
 
 
 def _is_large(function: Any, found: list[Any]) -> bool:
-    """Whether the result may have more elements than are kept."""
+    """Whether the result may have more elements than are stored as a constant."""
     total = 1
     for x in found:
         total *= max(x.known.array.size, 1)
@@ -390,7 +389,7 @@ def _is_large(function: Any, found: list[Any]) -> bool:
 
 
 def _wrapped(builder: TraceBuilder, x: Any, found: list[Any], again: _Again) -> Any:
-    """The result of a function of NumPy's as traced code gets it."""
+    """The result of a NumPy function, wrapped for traced code."""
     if type(x) in (list, tuple):
         return type(x)([_wrapped(builder, each, found, again.pick(k)) for k, each in enumerate(x)])
     if type(x) is not np.ndarray:
@@ -407,7 +406,7 @@ def _wrapped(builder: TraceBuilder, x: Any, found: list[Any], again: _Again) -> 
 
 
 def hosted(builder: TraceBuilder, x: np.ndarray[Any, Any]) -> Any:
-    """A new array of NumPy's as one of the trace, if traces have arrays of this dtype."""
+    """A new NumPy array as an array of the trace, if traces support its dtype."""
     try:
         supported(x.dtype)
     except (DTypeError, UnsupportedError):
@@ -422,7 +421,7 @@ def _owner(x: Any) -> Any:
 
 
 def _done(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """What the method does."""
+    """The result of the method."""
     shares = () if name in _READ else (x,)
     traced: Any = _OF_TRACERS[name]
     return on_hosts(getattr(np.ndarray, name), (x, *args), kwargs, traced, x.builder, shares)

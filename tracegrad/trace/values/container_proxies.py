@@ -1,9 +1,9 @@
-"""Lent containers: what traced code gets in the place of a list, dict, set or deque from outside.
+"""Proxies of lists, dicts, sets and deques from outside (copy on read).
 
-A lent container is of a subclass of the built-in class and behaves as that does. Nothing that traced code does to it
-reaches the real one while the function is traced. It notices being read: only then does it hold translations of the
-real items, and does the trace depend on them. So code that only appends to a history does not depend on the history,
-and code that reads one item of a dict depends on that item alone.
+A proxy is an instance of a subclass of the built-in class and behaves like it. Writes of traced code stay in the proxy
+during tracing. The first read fills the proxy with translations of the real items, and only then does the trace
+depend on them. Code that only appends to a list does not depend on its items, and code that reads one item of a dict
+depends only on that item.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 
 
 class Loan:
-    """The state of a lent container: the real one, where it was found, and who translates its items."""
+    """State of a container proxy: the real container, its source, and the world that translates its items."""
 
     __slots__ = ("added", "before", "behind", "blind", "known", "real", "source", "whole", "world")
 
@@ -52,8 +52,8 @@ class Loan:
 
 
 def _touched(name: str, method: Any) -> Any:
-    """A method that reads: the container holds its translated items before, and so do those that it is called with,
-    which C code reads past the methods of their classes."""
+    """Wrap a reading method: the proxy, and proxies among the arguments, which C code reads directly, are filled with
+    translated items first."""
 
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -75,20 +75,20 @@ _SILENT = {
 
 
 def _lent(cls: Any, writers: set[str]) -> Callable[[Any], Any]:
-    """Make a class lent: all methods of `cls` but the `writers` touch it."""
+    """Class decorator of container proxies: wrap all methods of `cls` except the `writers` to fill the proxy first."""
 
-    def declare(made: Any) -> Any:
+    def declare(result: Any) -> Any:
         for c in (cls, object):  # a method of the class comes before what it overrides
             for name, method in vars(c).items():
-                if callable(method) and name not in _SILENT | writers and name not in vars(made):
-                    setattr(made, name, _touched(name, method))
-        return made
+                if callable(method) and name not in _SILENT | writers and name not in vars(result):
+                    setattr(result, name, _touched(name, method))
+        return result
 
     return declare
 
 
 class _Lent:
-    """What lent containers share."""
+    """Common base of container proxies."""
 
     __slots__ = ()
     _loan: Loan
@@ -97,18 +97,18 @@ class _Lent:
         raise NotImplementedError
 
     def _named(self) -> str:
-        """Its text, for those of a class whose text names the class."""
+        """The text of a subclass whose text contains the class name."""
         self._touch()
         return repr(self.__copy__())
 
     def _touch(self) -> None:
-        """All of it is read."""
+        """Read all items."""
         if not self._loan.whole:
             self._loan.whole = True
             self._read(self._loan)
 
     def settle(self) -> None:
-        """Hold all that was written."""
+        """Fill the proxy with all written items."""
 
     def __copy__(self) -> Any:
         return type(self._loan.real)(self)
@@ -122,7 +122,7 @@ class _Lent:
 
 @_lent(list, {"append", "extend", "__iadd__"})
 class LentList(_Lent, list[Any]):
-    """A list; what is appended before it is read follows the items that nobody has asked for."""
+    """List proxy; items appended before the first read follow the unread items."""
 
     __slots__ = ("_loan",)
 
@@ -140,7 +140,7 @@ class LentList(_Lent, list[Any]):
 
 @_lent(deque, {"append", "extend", "__iadd__"})
 class LentDeque(_Lent, deque[Any]):
-    """A deque; what has been appended may have pushed out items that nobody has asked for."""
+    """Deque proxy; appended items may have pushed out unread items."""
 
     __slots__ = ("_loan",)
 
@@ -170,7 +170,7 @@ class LentDeque(_Lent, deque[Any]):
 
 @_lent(set, {"add", "update", "__ior__"})
 class LentSet(_Lent, set[Any]):
-    """A set, whose items are not translated."""
+    """Set proxy, whose items are not translated."""
 
     __slots__ = ("_loan",)
 
@@ -195,8 +195,8 @@ class LentSet(_Lent, set[Any]):
 
 @_lent(dict, {"__getitem__", "__setitem__", "get", "__contains__"})
 class LentDict(_Lent, dict[Any, Any]):
-    """A dict; an item that is read by its key says nothing of the others, and one that is written nothing at all. Where
-    a Tensor is a key, what stands for it is that key."""
+    """Dict proxy. Reading an item by its key guards only this item, and writing an item guards nothing. The stand-in of
+    a Tensor is the same key as the Tensor."""
 
     __slots__ = ("_loan",)
 
@@ -215,7 +215,7 @@ class LentDict(_Lent, dict[Any, Any]):
                 dict.__setitem__(self, key, value)
 
     def _key(self, key: Any) -> Any:
-        """What is looked up for a key. A function is looked up by what it stands for."""
+        """The real key to look up. A proxy of a function is looked up as the function."""
         if type(key) is not types.FunctionType:
             return real_key(key)
         loan, wrapped = self._loan, getattr(key, "__wrapped__", None)
@@ -224,7 +224,7 @@ class LentDict(_Lent, dict[Any, Any]):
         return wrapped if stands and key.__code__.co_filename.startswith(PACKAGE) else real
 
     def _item(self, key: Any) -> None:
-        """Hold the translation of the item with this key, or depend on there being none."""
+        """Load the translated item of this key, or guard its absence."""
         self.settle()
         loan = self._loan
         if loan.whole or key in loan.known:
@@ -232,16 +232,16 @@ class LentDict(_Lent, dict[Any, Any]):
         if key not in loan.real:
             loan.world.lacks(loan, key)
             return
-        found = loan.before[key] = loan.world.item_of(loan, key)
+        result = loan.before[key] = loan.world.item_of(loan, key)
         loan.known.add(key)
-        dict.__setitem__(self, key, found)
+        dict.__setitem__(self, key, result)
 
     def _kept(self, asked: Any, key: Any, default: Any = None, remembers: bool = False) -> Any:
-        """What is there under a key that was asked for. What was kept for a value has the derivative of none."""
-        found = dict.get(self, key, default)
-        if found is not default and found is self._loan.before.get(key):
-            recalled(asked, found, remembers)
-        return found
+        """The item that was found under a key. An item stored for a value has no derivative in the value."""
+        result = dict.get(self, key, default)
+        if result is not default and result is self._loan.before.get(key):
+            recalled(asked, result, remembers)
+        return result
 
     def __getitem__(self, key: Any) -> Any:
         asked, key = key, self._key(key)
@@ -274,8 +274,8 @@ class LentDict(_Lent, dict[Any, Any]):
 
 
 def real_key(key: Any) -> Any:
-    """What is looked up for a key: of a traced number its value, on which the trace then depends, and the Tensor from
-    outside that one stands for. So what is assumed of the dict is asked again under that very key."""
+    """The real key to look up: the guarded value of a traced number, or the Tensor behind a stand-in. Guards on the
+    dict use the real key."""
     if type(key) is tuple:
         real = tuple(map(real_key, key))
         return real if any(a is not b for a, b in zip(real, key)) else key
@@ -295,23 +295,23 @@ for _cls in (list, dict):
 
 
 class Shadowed:
-    """What stands for an object of the user's, `_real`, in traced code."""
+    """Base of shadows of user objects; `_real` is the object."""
 
     __slots__ = ()
 
 
 def lend(real: Any, source: Any, world: Any) -> Any:
-    """The lent container for a list, dict, deque or set."""
+    """The proxy of a list, dict, deque or set."""
     cls = _CLASSES[type(real)]
-    made = cls.__new__(cls)
-    made._loan = Loan(real, source, world)
+    result = cls.__new__(cls)
+    result._loan = Loan(real, source, world)
     length = (real.maxlen,) if type(real) is deque else ()
-    type(real).__init__(made, real, *length)
-    return made
+    type(real).__init__(result, real, *length)
+    return result
 
 
 def real_of(x: Any) -> Any:
-    """The container that a lent one stands for; anything else as it is."""
+    """The container behind a proxy; other objects unchanged."""
     return x._loan.real if isinstance(x, _Lent) else x
 
 
@@ -321,8 +321,8 @@ _METHODS = frozenset([name for cls in LENT for name in vars(cls)]) - {"fromkeys"
 
 @functools.lru_cache(maxsize=4096)
 def passes_methods(code: types.CodeType) -> bool:
-    """Whether the code, or that of a function in it, names a method of a built-in class itself: `list.append(xs, x)`
-    looks into a lent container past the methods of its class.
+    """Whether the code, nested functions included, names a method of a built-in class itself: `list.append(xs, x)`
+    bypasses the methods of a container proxy.
 
     >>> passes_methods((lambda xs: list.append(xs, 1)).__code__), passes_methods((lambda xs: xs.append(1)).__code__)
     (True, False)
@@ -343,8 +343,8 @@ _READS = frozenset(vars(frozenset)) - {"copy"} | {"set", "frozenset"} | {
 
 
 def notice_sets(world: Any, code: types.CodeType) -> None:
-    """Before a trace runs this code: sets from outside are read as soon as it meets them, for C code reads those past
-    the methods of their class. Only those of code that adds to sets, and does nothing else with them, may wait."""
+    """Prepare sets from outside before a trace runs this code: each is read on first use, because C code bypasses their
+    methods. Only sets that the code exclusively adds to are read later."""
     if _hands_sets(code):
         world.adds_to_sets = None
         for x in world.writes.lent:
@@ -356,7 +356,7 @@ def notice_sets(world: Any, code: types.CodeType) -> None:
 
 @functools.lru_cache(maxsize=4096)
 def _hands_sets(code: types.CodeType) -> bool:
-    """Whether the code, or that of a function in it, may hand a set to another set's method or to a class of sets.
+    """Whether the code, nested functions included, may pass sets to another set's method or to a set class.
 
     >>> _hands_sets((lambda s: s.add(1)).__code__), _hands_sets((lambda s: {1}.union(s)).__code__)
     (False, True)
@@ -373,7 +373,7 @@ _OF_SETS = frozenset(["&", "|", "^", "&=", "|=", "^="])
 
 
 def touching(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, which looks into a list past the methods of its class."""
+    """Wrap `function`, which reads a list directly, to fill list proxies first."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -386,7 +386,7 @@ def touching(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def read(x: Any) -> None:
-    """Read all of a container, and of the containers in it."""
+    """Read all of a container, and of nested containers."""
     if isinstance(x, _Lent):
         x._touch()
         items: Any = x.values() if isinstance(x, dict) else x

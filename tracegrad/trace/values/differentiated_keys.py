@@ -1,14 +1,12 @@
-"""Dicts that are asked for a value that is being differentiated.
+"""Detect lookups keyed by a differentiated value (memoization in dicts), which would lose the derivative.
 
-What a dict from outside has under that value was computed before, by another call, so it is a number without a
-derivative: of a function that remembers what it has computed, the derivative would be 0 from the second call on. That
-is a `LostDerivativeError`. What traced code has put there itself has its derivative, and whether a key is there is a
-question like others. Lent dicts know what they give; of other containers, which C code looks into, it is seen that they
-ask whether a key of theirs is equal to the value, after its hash.
+A value stored by an earlier call is a number without a derivative, so the derivative of a memoizing function would be 0
+from the second call on. This raises `LostDerivativeError`. A value stored by the same trace has its derivative, and a
+test for membership is a value guard. Dict proxies know which items they return. Other containers are recognized
+by the comparison of one of their keys with the value, after its hash was read.
 
-A key that rounds the value (`round(x, 6)`, `f"{x:.3f}"`) may be the place of a table, which has the derivative 0, or
-what something is remembered by. The latter is what code says that also assigns an item of this container by this
-variable.
+A rounded key (`round(x, 6)`, `f"{x:.3f}"`) may index a table, whose derivative is 0, or memoize results. It memoizes if
+the code also assigns an item of the same container by the same variable.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ def _comes_of_differentiated(key: Any) -> bool:
 
 
 def recalled(key: Any, found: Any, remembers: bool = False) -> None:
-    """A dict from outside has something under a key; it `remembers` if it would have been put there else."""
+    """Check an item that an outside dict returns for a key; `remembers`: a missing item would have been inserted."""
     if not any(map(_has_numbers, tree.leaves(found))):
         return
     if _is_differentiated(key) or (_comes_of_differentiated(key) and (remembers or _remembers())):
@@ -69,7 +67,7 @@ def _has_numbers(x: Any) -> bool:
 
 
 def _remembers() -> bool:
-    """Whether the user's code also assigns an item of the container it asks now, by the variable that is the key."""
+    """Whether the user code also assigns an item of the container it reads now, by the same key variable."""
     frame = user_frame()
     if frame is None:
         return False
@@ -80,7 +78,7 @@ def _remembers() -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _assigned(code: CodeType) -> frozenset[tuple[Any, Any]]:
-    """The containers of which the code assigns an item by a variable, and these variables."""
+    """The containers for which the code assigns an item by a variable, each with the variable."""
     steps = [x for x in decoded(code) if x.opname != "CACHE"]
     return frozenset([
         (x.argval, y.argval) for x, y, z in zip(steps, steps[1:], steps[2:])
@@ -96,7 +94,7 @@ def _lost() -> Exception:
 
 
 def _step() -> tuple[int, int, bool]:
-    """The instruction of the user's that is under way, and whether it gives what a container has under a key."""
+    """The user's current instruction, and whether it returns the item of a container under a key."""
     frame = user_frame()
     if frame is None:
         return 0, 0, False
@@ -105,16 +103,16 @@ def _step() -> tuple[int, int, bool]:
 
 
 def hash_of(x: Any) -> int:
-    """`hash`, by which code may remember something."""
-    found = hash(x)
+    """`hash`, which code may use as a key of memoized results."""
+    result = hash(x)
     trace = current_trace()
     if trace is not None and trace.open and _is_differentiated(x):
-        trace.spelled.hashes.add(found)
-    return found
+        trace.spelled.hashes.add(result)
+    return result
 
 
 class Key:
-    """A value of a trace, which may be a key."""
+    """A traced value that may be a key."""
 
     __slots__ = ()
 
@@ -122,10 +120,10 @@ class Key:
         x: Any = self
         if x.shape or x.is_array:
             raise TypeError("unhashable type: 'numpy.ndarray'")
-        found = hash(x._plain("hash()"))
+        result = hash(x._plain("hash()"))
         if x.builder.open and x._is_differentiated():
             x.builder.hashed = _step()
-        return found
+        return result
 
     def __eq__(self, other: Any) -> Any:
         asks_for_key(self, other)
@@ -133,7 +131,7 @@ class Key:
 
 
 def asks_for_key(x: Any, other: Any) -> None:
-    """A value is compared with something, perhaps by a container that it is looked up in, with a key of that."""
+    """Check a comparison of a traced value with another one, which may be a lookup by a container."""
     before = x.builder.hashed
     if before is None or not before[2] or not issubclass(type(other), float | np.floating):  # what is traced is neither
         return

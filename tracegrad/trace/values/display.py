@@ -1,4 +1,4 @@
-"""Who asks for values to show them to people: they are told those of the call being traced, and no guard is left."""
+"""Display traced values to people (logging, debuggers, tracebacks) without leaving guards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WATCHERS = frozenset({"logging", "pdb", "bdb", "ipdb", "IPython", "pydevd", "_p
 
 
 def is_watched() -> bool:
-    """Whether it is such a module that asks what has called this."""
+    """Whether a logger, debugger, traceback or test framework is the caller."""
     frame: Any = sys._getframe(2)
     # As a dict has it: the globals of traced code count what is read of them.
     while frame is not None and (name := dict.get(frame.f_globals, "__name__", "")).startswith("tracegrad."):
@@ -21,7 +21,7 @@ def is_watched() -> bool:
 
 
 class Unknown(str):
-    """The text for a value that is not known: in a region, or when the trace is over."""
+    """Text of an unknown value: in a region, or after the end of the trace."""
 
     __slots__ = ()
     __repr__ = str.__str__

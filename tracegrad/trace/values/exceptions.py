@@ -1,8 +1,8 @@
-"""Exceptions that end a trace: whose they are, and whether Python would have raised just these.
+"""Classify exceptions that end a trace: raised by user code, by Python, or by tracegrad.
 
-A function may raise while it is traced, as it may in Python. What then counts is its own run on the arguments: tracers
-can be in the exception's arguments, and operations that were only recorded might have raised before. Only what a
-statement of the traced code raised with nothing but plain values is taken as it is.
+A traced function may raise as it may in Python. The exception of a real run on the arguments then counts, because the
+arguments of the traced exception may contain tracers and earlier recorded operations might have raised first. Only an
+exception that a statement of the traced code raised with plain values is used as it is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PLAIN = (str, bytes, bool, int, float, complex, type(None))
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether a signal handler raised it, so that it says nothing of the code that was interrupted."""
+    """Whether a signal handler raised it, so that it does not result from the interrupted code."""
     handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
     return any(frame.f_code in handlers for frame, _ in _frames(error))
 
@@ -39,8 +39,8 @@ def _code(function: Any) -> CodeType | None:
     function = getattr(function, "__func__", function)
     if not isinstance(function, FunctionType) and callable(function):
         function = type(function).__call__
-    found = getattr(function, "__code__", None)
-    return found if isinstance(found, CodeType) else None
+    result = getattr(function, "__code__", None)
+    return result if isinstance(result, CodeType) else None
 
 
 def is_ours(error: BaseException) -> bool:
@@ -52,14 +52,14 @@ def is_ours(error: BaseException) -> bool:
 
 
 def _is_unforeseen(error: BaseException) -> bool:
-    """Whether it was raised in tracegrad's code, and not on purpose."""
+    """Whether it was raised in tracegrad's code unintentionally."""
     frame, _ = list(_frames(error))[-1]
     return in_package(frame.f_code.co_filename) and not is_ours(error)
 
 
 def is_of_loops(error: BaseException) -> bool:
-    """Whether an exception may come of loops that are rolled, so that a trace without has another answer. A fault of
-    tracegrad's own is raised where graphs are verified, as they are in its tests."""
+    """Whether an exception may result from loop rerolling, so that a trace without rerolling may succeed. An internal
+    error is raised instead where graphs are verified, as in the test suite."""
     unforeseen = _is_unforeseen(error)
     if unforeseen and settings.verify:
         raise error
@@ -67,8 +67,8 @@ def is_of_loops(error: BaseException) -> bool:
 
 
 def is_pythons(error: BaseException) -> bool:
-    """Whether Python raises this where it runs the code: a `raise` of the traced code has, or an operation, or we on
-    purpose in their place. What else C code raises may be about traced values that it does not take."""
+    """Whether Python would raise this too: a `raise` of the traced code, an operation, or tracegrad on its behalf.
+    Other errors of C code may come from traced values that it does not accept."""
     if isinstance(error, IndexError | ArithmeticError | NameError | StopIteration | np.linalg.LinAlgError):
         return True
     if isinstance(error, KeyError) and _holds_plain_values(error):
@@ -81,7 +81,7 @@ def is_pythons(error: BaseException) -> bool:
 
 
 def is_plain(error: BaseException) -> bool:
-    """Whether a `raise` or an `assert` of the traced code raised it, and it has nothing in it of the trace."""
+    """Whether a `raise` or an `assert` of the traced code raised it, and it holds no traced values."""
     frame, at = list(_frames(error))[-1]
     code = frame.f_code
     if not user_file(code.co_filename) or not isinstance(frame.f_globals, Namespace) or code.co_code[at] != _RAISE:
@@ -97,15 +97,15 @@ def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The exception and those it came from."""
-    found: list[BaseException] = []
+    """The exception and its causes."""
+    results: list[BaseException] = []
     waiting = [error]
     while waiting:
         error = waiting.pop()
-        if error is not None and error not in found:
-            found.append(error)
+        if error is not None and error not in results:
+            results.append(error)
             waiting += [error.__cause__, error.__context__]
-    return iter(found)
+    return iter(results)
 
 
 def _holds_plain_values(error: BaseException) -> bool:

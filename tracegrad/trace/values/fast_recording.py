@@ -1,9 +1,9 @@
-"""What loops of traced code do most, recorded on a shorter way: operations on elements, and picks by integers.
+"""Record elementwise operations and integer indexing, the most frequent operations of loops, on a fast path.
 
-What an operation does to operands of some kinds (which are broadcast, what the result is) is found once, and kept by
-the builder as a *plan*; later ones look it up, and make a node. What has no plan, because something has to be cast or
-looked at, goes the way of all operations: `Elementwise.__call__`, `numpy_api.indexing`, `Tracer.bind`. Either way the
-nodes are the same.
+The builder caches a *plan* per combination of operand kinds: which operands are broadcast, and the aval of the result.
+A later operation with the same key makes its node from the plan. Operations without a plan, which need casts or other
+work, use the general path: `Elementwise.__call__`, `numpy_api.indexing`, `Tracer.bind`. Both paths record the same
+nodes.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _MOST_PLANS = 10_000
 
 
 class _Plan(NamedTuple):
-    """What an operation on elements does to operands of some kinds: the aval of the result, and for each operand the
-    parameters of a `broadcast_to` and the aval behind it, if it needs one. Without `aval` there is no short way. The
-    avals of the operands, by whose identity plans are found, are kept alive."""
+    """Plan of an elementwise operation for some operand kinds: the aval of the result, and for each operand the
+    parameters and the aval of a `broadcast_to`, if it needs one. Without `aval` there is no fast path. The operand
+    avals, whose identities are the key, are kept alive."""
 
     aval: Aval | None
     steps: tuple[tuple[Any, Aval] | None, ...] | None
@@ -52,12 +52,12 @@ def _plan(op: Elementwise, builder: Any, key: Any, operands: tuple[Any, ...]) ->
     kinds = tuple([type(x) if type(x) in LITERALS else x.node.aval for x in operands])
     if len(builder.plans) > _MOST_PLANS:
         builder.plans.clear()
-    found = builder.plans[key] = _planned(op, builder, kinds, operands) or _Plan(None, None, kinds)
-    return found
+    result = builder.plans[key] = _planned(op, builder, kinds, operands) or _Plan(None, None, kinds)
+    return result
 
 
 def _planned(op: Elementwise, builder: Any, kinds: tuple[Any, ...], operands: tuple[Any, ...]) -> _Plan | None:
-    """The plan for operands that nothing has to be done to but to broadcast them and to make floats of literals."""
+    """The plan for operands that need only broadcasting, and literals as floats."""
     arrays = [x for x in kinds if type(x) is Aval]
     try:
         loop = op.loop_dtypes(*map(weak_dtype, operands))
@@ -100,12 +100,12 @@ def _is_row_major(*xs: Any) -> bool:
 
 
 def _result(kind: Any, builder: Any, node: Node, aval: Aval, asks: int) -> Any:
-    made = kind(builder, node)
+    result = kind(builder, node)
     if traps() is not USUAL and kind is Tracer:
         builder.spring(node)
     if asks and len(aval.shape) > 1 and builder.makes_views:
-        made.asks = asks
-    return made
+        result.asks = asks
+    return result
 
 
 def _of_one(op: Elementwise, general: Callable[..., Any], kind: Any = Tracer) -> Callable[..., Any]:
@@ -147,7 +147,7 @@ def _of_two(op: Elementwise, general: Callable[..., Any], kind: Any = Tracer) ->
 
 
 def _with_literal(op: Elementwise, second: bool, general: Callable[..., Any], kind: Any = Tracer) -> Callable[..., Any]:
-    """The way for an array and a literal, which is the second or the first operand."""
+    """The fast path for an array and a literal, in either order."""
     tokens = {bool: object(), int: object(), float: object()}
 
     def way(operands: tuple[Any, ...], params: Any = None) -> Any:
@@ -168,7 +168,7 @@ def _with_literal(op: Elementwise, second: bool, general: Callable[..., Any], ki
 
 
 def _of_three(op: Elementwise, general: Callable[..., Any]) -> Callable[..., Any]:
-    """The way for arrays, of which the last or the last but one may be a literal instead."""
+    """The fast path for three arrays; the last or the last but one may be a literal."""
     token = object()
 
     def way(operands: tuple[Any, ...], params: Any = None) -> Any:
@@ -208,7 +208,7 @@ def _install(op: Elementwise) -> None:
 
 
 def _by_the_first(op: Op) -> Callable[..., Any]:
-    """The way of an op on arrays as they are: the first of them leads."""
+    """The fast path of an op on arrays without casts; the first array dispatches."""
     return lambda operands, params: operands[0].bind(op, operands, params)
 
 
@@ -248,7 +248,7 @@ def _reflected(op: Elementwise, method: str) -> Any:
 
 
 def _of_numbers(op: Elementwise, method: str, reflected: bool = False) -> Any:
-    """The operator of Python's floats; others are compared with what 64 bits hold
+    """The operator of Python floats; other numbers compare as 64-bit values
     (`tracegrad.trace.values.python_arithmetic`)."""
     usual: Any = getattr(Number, method)
 
@@ -295,7 +295,7 @@ Tracer.__array_ufunc__ = _array_ufunc  # type: ignore[method-assign]
 
 # -- x[1, 2] -------------------------------------------------------------------------------------------------
 def _picked(x: Any, index: tuple[Any, ...]) -> Any:
-    """`x[index]`, if all are Python's integers, in range; else None."""
+    """`x[index]`, if all indices are Python integers in range; else None."""
     builder, shape = x.builder, x.node.aval.shape
     if builder.inner is not None or not builder.makes_views or not 0 < len(index) <= len(shape):
         return None
@@ -314,8 +314,8 @@ def _picked(x: Any, index: tuple[Any, ...]) -> Any:
         node = builder.known(slice, (node,), items, (slice, node, items), builder.aval(sizes, aval.dtype))
     shaped = (("shape", rest),)
     node = builder.known(reshape, (node,), shaped, (reshape, node, shaped), builder.aval(rest, aval.dtype))
-    made = Tracer(builder, node)
-    return x._registered(made, partial(_put, index), 0, x._place()[index]) if rest else made
+    tracer = Tracer(builder, node)
+    return x._registered(tracer, partial(_put, index), 0, x._place()[index]) if rest else tracer
 
 
 def _put(index: tuple[int, ...], base: Any, new: Any) -> Any:
@@ -328,9 +328,9 @@ _getitem = ArrayMethods.__getitem__
 def _item(self: Any, index: Any) -> Any:
     kind = type(index)
     if kind is int or kind is tuple:
-        found = _picked(self, index if kind is tuple else (index,))
-        if found is not None:
-            return found
+        result = _picked(self, index if kind is tuple else (index,))
+        if result is not None:
+            return result
     return _getitem(self, index)
 
 

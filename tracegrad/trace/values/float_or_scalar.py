@@ -1,7 +1,7 @@
-"""Floats of which a value decides whether they are Python's or NumPy's: `min(h, end - t)` gives one of two objects.
+"""Numbers that are a Python float on some paths and an `np.float64` on others, such as `min(h, end - t)`.
 
-They hold the same 64 bits and mostly compute the same, so code goes on without a question. What the two kinds do in
-different ways (the result beside float32, a division by zero, `type`) asks which it is first.
+Both kinds hold the same 64 bits and mostly compute the same, so most code leaves no guard. Operations in which the two
+kinds differ (results with float32, division by zero, `type`) first read which kind it is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EXACT = 2**53
 
 
 class Either(Number):
-    """A float of Python, where `python` is true, and a float64 of NumPy elsewhere; or a truth that one of them gave."""
+    """A Python float where `python` is true and an `np.float64` elsewhere; or a boolean computed from one."""
 
     __slots__ = ("python",)
     __hash__ = Number.__hash__
@@ -38,18 +38,18 @@ class Either(Number):
 
     @property
     def weak(self) -> bool:  # type: ignore[override]
-        """Whether it is Python's; asks."""
+        """Whether it is a Python float; leaves a guard."""
         return bool(self.python)
 
     def settled(self) -> Any:
-        """The float of the one kind or the other."""
+        """The float with its kind resolved."""
         return (Number if self.weak else Tracer)(self.builder, self.node)
 
     def kept(self, result: Any) -> Any:
         return self.settled().kept(result)
 
     def stored(self, dtype: np.dtype[Any]) -> Any:
-        """The float itself: floats of both kinds leave the same in arrays of floats."""
+        """The float itself: both kinds store the same in float arrays."""
         return plain(self) if dtype.kind in "fc" else self.settled()
 
     def __getattr__(self, name: str) -> Any:
@@ -65,14 +65,14 @@ class Either(Number):
 
 
 def is_float(x: Any) -> bool:
-    """Whether `x` is a float of Python's, or of NumPy's with 64 bits, known or not."""
+    """Whether `x` is a Python float or an `np.float64`, constant or traced."""
     if not isinstance(x, Tracer):
         return type(x) is float
     return not x.shape and not x.is_array and x.dtype == np.float64 and x.origin is None
 
 
 def as_either(x: Any, builder: TraceBuilder) -> Either:
-    """A float as one that may be of the other kind elsewhere."""
+    """A float that may have the other kind on other paths."""
     if isinstance(x, Either):
         return x
     weak = not isinstance(x, Tracer) or x.weak
@@ -82,14 +82,14 @@ def as_either(x: Any, builder: TraceBuilder) -> Either:
 
 
 def of_a_loop(x: Any, builder: TraceBuilder) -> Either:
-    """A float that is of another kind in other turns."""
-    made = as_either(x, builder)
-    nodes = [fresh(each, tag=builder.new_tag()).node for each in (plain(made), made.python)]
+    """A float that may have the other kind in other iterations."""
+    result = as_either(x, builder)
+    nodes = [fresh(each, tag=builder.new_tag()).node for each in (plain(result), result.python)]
     return Either(builder, nodes[0], builder.value(nodes[1]))
 
 
 def of_two(condition: Any, x: Any, y: Any) -> Any:
-    """`x` where the condition holds, and `y` elsewhere: floats of any kind, one of them at least of the trace."""
+    """`x` where the condition holds and `y` elsewhere: floats of any kind, at least one traced."""
     builder = next(v.builder for v in (x, y) if isinstance(v, Tracer))
     a, b = as_either(x, builder), as_either(y, builder)
     value = ops.where(condition, plain(a), plain(b))
@@ -97,21 +97,21 @@ def of_two(condition: Any, x: Any, y: Any) -> Any:
 
 
 def plain(x: Any) -> Any:
-    """An `Either` as a float of NumPy's; others as they are."""
+    """An `Either` as an `np.float64`; other values unchanged."""
     return Tracer(x.builder, x.node) if isinstance(x, Either) else x
 
 
 def _python(xs: Sequence[Any]) -> Any:
-    """Whether a result of these operands is Python's: if all of them are."""
-    found: Any = None
+    """Whether a result of these operands is a Python float: if all operands are."""
+    result: Any = None
     for x in xs:
-        if isinstance(x, Either) and x.python is not found:
-            found = x.python if found is None else ops.logical_and(found, x.python)
-    return found
+        if isinstance(x, Either) and x.python is not result:
+            result = x.python if result is None else ops.logical_and(result, x.python)
+    return result
 
 
 def _computed(xs: Sequence[Any], op: Callable[..., Any]) -> Any:
-    """What both kinds compute: NumPy's, if there is an operand of NumPy's."""
+    """The result of both kinds: NumPy's if an operand is NumPy's."""
     result = op(*map(plain, xs))
     if any(map(_is_of_numpy, xs)):
         return result
@@ -119,7 +119,7 @@ def _computed(xs: Sequence[Any], op: Callable[..., Any]) -> Any:
 
 
 def _agree(xs: Sequence[Any]) -> bool:
-    """Whether the operands are such that both kinds compute the same beside them."""
+    """Whether both kinds compute the same with these operands."""
     return all(map(_is_neutral, xs))
 
 
@@ -132,7 +132,7 @@ def _is_neutral(x: Any) -> bool:
 
 
 def _is_exact(x: Number) -> bool:
-    """Whether an integer is a float too; asks, if its bounds do not say so."""
+    """Whether an integer is exact as a float; leaves a guard unless its bounds prove it."""
     low, high = bounds(x)
     known = low > -_EXACT and high < _EXACT
     return known or holds(ops.logical_and(ops.greater(x, -_EXACT), ops.less(x, _EXACT)))
@@ -147,7 +147,7 @@ def _always(x: Any, y: Any) -> bool:
 
 
 def _divides(x: Any, y: Any) -> bool:
-    """Whether Python raises nothing."""
+    """Whether Python's division raises nothing."""
     if any(map(_is_of_numpy, (x, y))):
         return True
     return holds(ops.not_equal(plain(y), 0.0)) if isinstance(y, Tracer) else y != 0
@@ -206,7 +206,7 @@ for _name, _unary in {"neg": ops.negative, "abs": ops.absolute}.items():
 
 
 def _settling(name: str, usual: Any) -> Any:
-    """A method or property of numbers, asked of the float of the one kind or the other."""
+    """A method or property of numbers, applied after the kind is resolved."""
     if isinstance(usual, property):
         return property(lambda self: getattr(self.settled(), name))
     return lambda self, *args, **kwargs: getattr(self.settled(), name)(*args, **kwargs)

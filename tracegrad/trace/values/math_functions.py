@@ -1,8 +1,8 @@
-"""The functions of `math` on values of a trace: results are Python numbers, and errors are Python's.
+"""Trace the functions of `math`: results are Python numbers, and errors are Python's.
 
-Each row is an op, and where its value may be used: elsewhere Python computes, and raises, with the values of the call
-(`tracegrad.trace.values.python_arithmetic`). A NumPy scalar counts as the Python number that `math` makes of it. What
-has no row takes the values of its arguments, which are guards then.
+Each row has an op and the domain in which its value may be used. Outside the domain Python computes with the values of
+the call, and raises its own errors (`tracegrad.trace.values.python_arithmetic`). A NumPy scalar counts as the Python
+number that `math` converts it to. A function without a row reads the values of its arguments, which leaves guards.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Condition = Callable[..., Any]
 
 
 def _python_number(x: Any) -> Any:
-    """The Python number that `math` makes of an argument."""
+    """An argument as the Python number that `math` converts it to."""
     if not isinstance(x, Tracer) or x.weak:
         return x
     if x.shape:
@@ -104,8 +104,8 @@ _ROWS: dict[str, tuple[Callable[..., Any], _Condition | None]] = {
 
 
 def _log(x: Any, *base: Any) -> Any:
-    found = _log_of(x)
-    return found / _log_of(*base) if base else found
+    result = _log_of(x)
+    return result / _log_of(*base) if base else result
 
 
 def _log_of(x: Any) -> Any:
@@ -125,19 +125,19 @@ def _prod(xs: Any, *, start: Any = 1) -> Any:
 
 
 def _fsum(xs: Any) -> Any:
-    """The sum with what each addition has rounded off, which makes it exact but for the last digit."""
-    given = [_python_number(x) for x in xs]
+    """The sum with compensated rounding errors, exact except for the last digit."""
+    args = [_python_number(x) for x in xs]
     total: Any = 0.0
     lost: Any = 0.0
-    for x in map(real, given):
+    for x in map(real, args):
         after = ops.add(total, x)
-        kept = ops.subtract(after, total)
-        rounded = ops.add(ops.subtract(total, ops.subtract(after, kept)), ops.subtract(x, kept))
+        saved = ops.subtract(after, total)
+        rounded = ops.add(ops.subtract(total, ops.subtract(after, saved)), ops.subtract(x, saved))
         total, lost = after, ops.add(lost, ops.where(ops.isfinite(after), rounded, 0.0))
     result = number(ops.add(total, lost))
     if holds(ops.isfinite(result)):
         return result
-    return by_python(lambda *xs: math.fsum(xs), *given, usual=result)
+    return by_python(lambda *xs: math.fsum(xs), *args, usual=result)
 
 
 def _dist(p: Any, q: Any) -> Any:
@@ -197,25 +197,25 @@ _OF_SEQUENCES = frozenset(["fsum", "prod", "dist", "sumprod"])
 
 
 def _value(x: Any) -> Any:
-    """`x` as values of the call being traced; they are guards then."""
+    """`x` as values of the call being traced; leaves guards."""
     if isinstance(x, list | tuple):
         return type(x)([_value(each) for each in x])
     if not isinstance(x, Tracer):
         return x
-    found = x.concrete("the value")
-    return found.item() if x.weak else found[()]
+    result = x.concrete("the value")
+    return result.item() if x.weak else result[()]
 
 
 def valued(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, which looks at its arguments in its own way, as code of a trace calls it: with their values."""
+    """`function`, called by traced code with the guarded values of its arguments."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         traced = _traced((*args, *kwargs.values()))
-        found = function(*map(_value, args), **{k: _value(x) for k, x in kwargs.items()})
-        if _holds_floats(found) and any(x.builder.here().has_derivative(x.node) for x in traced):
+        result = function(*map(_value, args), **{k: _value(x) for k, x in kwargs.items()})
+        if _holds_floats(result) and any(x.builder.here().has_derivative(x.node) for x in traced):
             raise lost(function.__name__)
-        return found
+        return result
 
     return call
 
@@ -225,14 +225,14 @@ def _holds_floats(found: Any) -> bool:
 
 
 def _traced(xs: Any) -> list[Any]:
-    """The values of a trace among `xs`, looking into sequences."""
-    found = []
+    """The traced values among `xs`, including items of sequences."""
+    results = []
     for x in xs:
         if isinstance(x, Tracer):
-            found.append(x)
+            results.append(x)
         elif isinstance(x, list | tuple):
-            found += _traced(x)
-    return found
+            results += _traced(x)
+    return results
 
 
 def _of_math(name: str) -> Callable[..., Any]:

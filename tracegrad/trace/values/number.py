@@ -1,4 +1,4 @@
-"""Python numbers in a trace: a `Number` stands for an int, a float or a bool, and computes as Python does."""
+"""Traced Python numbers: a `Number` stands for an int, a float or a bool, and computes as Python does."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ __all__ = ["Number"]
 
 
 class Number(Tracer):
-    """A Python number of the call being traced. Beside arrays it takes their dtype, as a literal does."""
+    """A Python number of the call being traced. In operations with arrays it adopts their dtype, as a literal does."""
 
     __slots__ = ()
     weak = True
 
     def _own_face(self) -> Any:
-        """Numbers of the trace are Python's to our own code too."""
+        """The Python number class that this stands for, also in tracegrad's own code."""
         return {"f": float, "i": int, "b": bool, "c": complex}.get(self.aval.dtype.kind, Number)
 
     def _weakened(self, result: Any) -> Any:
@@ -84,23 +84,23 @@ class Number(Tracer):
         return whole(ops.ceil, self, math.ceil)
 
     def __getattr__(self, name: str) -> Any:
-        """A method of Python's numbers: computed by Python, with the value of the call."""
+        """A method of Python numbers, computed by Python with the value of the call."""
         return _method(self, name)
 
     @property  # type: ignore[misc]
     def real(self) -> Any:
-        """The real part: of a real number, the number itself."""
+        """The real part, which is the number itself."""
         return number(parts.real(self)) if kind_of(self) == "c" else plus(self)
 
     @property  # type: ignore[misc]
     def imag(self) -> Any:
-        """The imaginary part: zero, of a real number."""
+        """The imaginary part, which is zero."""
         if kind_of(self) == "c":
             return number(parts.imag(self))
         return 0.0 if kind_of(self) == "f" else 0
 
     def conjugate(self) -> Any:
-        """The complex conjugate: of a real number, the number itself."""
+        """The complex conjugate, which is the number itself."""
         return number(parts.conj(self)) if kind_of(self) == "c" else plus(self)
 
     def _python_number(self, asked: str) -> Any:
@@ -131,7 +131,7 @@ class Number(Tracer):
 
 
 def _to_digits(x: Number, digits: int) -> Any:
-    """The decimal number with so many digits that is nearest to `x`, as a float; None where that is not sure.
+    """The nearest decimal number with `digits` digits to `x`, as a float; None if this is not certain.
 
     Powers of ten are floats up to 10**22. The scaled number is then off by half a unit in its last place at most; if it
     is farther than that from the middle of two integers, the nearer is known, and scaled back it is rounded once.
@@ -159,21 +159,22 @@ _NAMES = {"b": "bool", "i": "int", "f": "float", "c": "complex"}
 
 
 def _beside(x: Number, other: Any) -> Any:
-    """What `x` computes with: NumPy's float64 is a float as well, and Python's complex numbers take it for that."""
+    """The other operand as the type to compute with: an `np.float64` is a float too, and Python's complex numbers treat
+    it as one."""
     if kind_of(x) != "c" or not isinstance(other, Tracer) or isinstance(other, Number):
         return other
     scalar = not other.shape and not other.is_array
     return other.item() if scalar and other.dtype == np.float64 else other
 
 
-_TURNED = {"__lt__": "__gt__", "__gt__": "__lt__", "__le__": "__ge__", "__ge__": "__le__", "__eq__": "__eq__",
+_REFLECTED = {"__lt__": "__gt__", "__gt__": "__lt__", "__le__": "__ge__", "__ge__": "__le__", "__eq__": "__eq__",
            "__ne__": "__ne__"}  # fmt: skip
 # By the kind of a number, the classes of those after it that are asked first, or alone, if they have an operator.
 _ASKED: dict[str, Any] = {"i": int | float, "b": float, "f": float}
 
 
 def _asks(x: Number, other: Any, reflected: str) -> bool:
-    """Whether Python has `other`, a number of a class of the user's, compute with `x`."""
+    """Whether Python lets `other`, a number of a user class, compute with `x`."""
     if type(other) in (int, float) or not isinstance(other, _ASKED.get(kind_of(x), ())):
         return False
     return any(is_user_code(c) and reflected in vars(c) for c in type(other).__mro__)
@@ -184,7 +185,7 @@ def _unless_asked(compute: Callable[[Any, Any], Any], x: Number, other: Any, ref
 
 
 def _install(name: str, compute: Callable[[str, Any, Any], Any], method: str, reflected: str = "") -> None:
-    inherited, turned = getattr(Tracer, method), reflected or _TURNED[method]
+    inherited, transposed = getattr(Tracer, method), reflected or _REFLECTED[method]
 
     def forward(self: Any, other: Any, *modulus: Any) -> Any:
         if modulus:
@@ -194,7 +195,7 @@ def _install(name: str, compute: Callable[[str, Any, Any], Any], method: str, re
             return compute(name, self, other)
         if isinstance(other, list | tuple):
             return other * int(self) if name == "mul" and kind_of(self) != "f" else NotImplemented
-        return _unless_asked(inherited, self, other, turned)
+        return _unless_asked(inherited, self, other, transposed)
 
     setattr(Number, method, forward)
     if reflected:

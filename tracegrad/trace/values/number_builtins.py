@@ -1,8 +1,7 @@
-"""Python's functions of numbers, `float`, `int`, `max` and their like, where traced code calls them.
+"""Trace `float`, `int`, `max` and similar built-in functions of numbers, and NumPy's scalar types as functions.
 
-So are NumPy's scalars as functions, `np.float64(x)`. They give numbers of the trace, which have derivatives as other
-numbers have. What they do not take over, for other arguments or where Python's answer depends on more than the values
-(which of two objects `max` gives), is Python's. So are the methods of these classes, as functions of numbers.
+The results are traced numbers with derivatives. Python itself handles other arguments, and results that depend on more
+than values, such as which of two objects `max` returns. The methods of the number classes are traced as functions too.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ __all__ = ["CALLED", "CLASSES", "unbound"]
 
 
 def _scalar(x: Any, asked: str = "item()") -> Any:
-    """The number of the trace that a value without axes is to Python; None for other values, and where it has none."""
+    """A zero-dimensional value as the traced Python number it converts to; None for other values."""
     if isinstance(x, TensorCarrier):
         tensor: Any = x
         x = tensor._numbers(asked).item() if tensor.numel() == 1 and tensor.dtype.kind != "c" else None
@@ -55,13 +54,13 @@ def _int(*args: Any, **kwargs: Any) -> Any:
 
 
 def _complex(*args: Any, **kwargs: Any) -> Any:
-    given = [x if is_number(x) else _scalar(x, "complex()") for x in args]
-    known = len(args) in (1, 2) and not kwargs and all(x is not None for x in given)
-    if not known or not any(isinstance(x, Tracer) for x in given):
+    inputs = [x if is_number(x) else _scalar(x, "complex()") for x in args]
+    known = len(args) in (1, 2) and not kwargs and all(x is not None for x in inputs)
+    if not known or not any(isinstance(x, Tracer) for x in inputs):
         return _read_complex(*args, **kwargs)
-    if any(kind_of(x) == "c" for x in given):
-        return given[0] + 0j if len(given) == 1 else given[0] + given[1] * 1j
-    return number(complex_(*[real(x) for x in (*given, 0.0)[:2]]))
+    if any(kind_of(x) == "c" for x in inputs):
+        return inputs[0] + 0j if len(inputs) == 1 else inputs[0] + inputs[1] * 1j
+    return number(complex_(*[real(x) for x in (*inputs, 0.0)[:2]]))
 
 
 def _map(function: Any, *args: Any) -> Any:
@@ -69,7 +68,7 @@ def _map(function: Any, *args: Any) -> Any:
 
 
 def _extreme(theirs: Callable[..., Any], comes_first: Callable[..., Any], ends: Callable[..., int]) -> Any:
-    """`min` or `max`: of numbers of one kind, or of NumPy's scalars of one dtype, without a question which it is."""
+    """`min` or `max` of numbers of one kind, or of NumPy scalars of one dtype, without reading which it is."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs or not args:
@@ -88,17 +87,17 @@ def _extreme(theirs: Callable[..., Any], comes_first: Callable[..., Any], ends: 
         return of_two(comes_first(plain(y), plain(x)), y, x)
 
     def selected(x: Any, y: Any) -> Any:
-        found = ops.where(comes_first(y, x), y, x)
+        result = ops.where(comes_first(y, x), y, x)
         if not is_number(x):
-            return found
+            return result
         (a, b), (c, d) = (bounds(v) if kind_of(v) != "f" else (0, 0) for v in (x, y))
-        return bounded(number(found), ends(a, c), ends(b, d))
+        return bounded(number(result), ends(a, c), ends(b, d))
 
     return call
 
 
 def _alike(xs: Sequence[Any]) -> bool:
-    """Whether these are numbers of one kind, or scalars of one dtype, and not all of them known."""
+    """Whether these are numbers of one kind, or scalars of one dtype, at least one traced."""
     if all(map(is_number, xs)):
         known = any(map(is_huge, xs)) or not any(isinstance(x, Tracer) for x in xs)
         return not known and len(set(map(kind_of, xs))) == 1
@@ -108,13 +107,13 @@ def _alike(xs: Sequence[Any]) -> bool:
 
 
 def _are_floats(xs: Sequence[Any]) -> bool:
-    """Whether these are floats of which the kind alone may differ, and not all of them known."""
+    """Whether these are floats that differ at most in kind, at least one traced."""
     traced = [x for x in xs if isinstance(x, Tracer)]
     return bool(traced) and all(map(is_float, xs)) and all(x.builder.inner is None for x in traced)
 
 
 def _of_numpy(kind: Any) -> Any:
-    """A class of NumPy's scalars, as a function."""
+    """A NumPy scalar class, as a function."""
     read = reads(kind)
 
     def call(*args: Any) -> Any:
@@ -159,7 +158,7 @@ _COMPUTE_WITH: dict[Any, Any] = {float: (float, int), int: int, complex: (comple
 
 @functools.cache
 def _unbound(real: Any, name: str) -> Any:
-    """A method of a class of numbers as a function, which takes traced numbers as well."""
+    """A method of a number class as a function, which also takes traced numbers."""
     method = getattr(real, name)
     ours = _of_pythons if real in _TYPES else _of_numpys
 
@@ -199,7 +198,7 @@ def _stands_for(x: Any) -> type:
 
 
 class _Class:
-    """A class of numbers where traced code calls it, or a method of it."""
+    """A number class that traced code calls, or reads a method of."""
 
     __slots__ = ("call", "real")
 
@@ -211,8 +210,8 @@ class _Class:
 
     def __getattribute__(self, name: str) -> Any:
         real = _get(self, "real")
-        found = getattr(real, name)
-        return _unbound(real, name) if isinstance(found, _METHODS) else found
+        result = getattr(real, name)
+        return _unbound(real, name) if isinstance(result, _METHODS) else result
 
 
 _get = object.__getattribute__
@@ -220,7 +219,7 @@ CLASSES: dict[Any, Any] = {real: _Class(real, CALLED[real]) for real in (*_TYPES
 
 
 def unbound(x: Any) -> Any:
-    """What takes the place of a method of these classes that is held elsewhere; None for all else."""
+    """The replacement of a method of these classes that is read from elsewhere; None for other objects."""
     if not isinstance(x, _METHODS) or x.__objclass__ not in CLASSES:
         return None
     return _unbound(x.__objclass__, x.__name__)

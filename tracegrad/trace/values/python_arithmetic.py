@@ -1,14 +1,14 @@
-"""Arithmetic of Python numbers in a trace, as Python does it: of the `Number`s that stand for ints, floats and bools.
+"""Trace Python's int and float arithmetic as ops, with interval analysis and implicit guards.
 
-Python's arithmetic and the machine's agree nearly always. Where they might not (an integer that leaves 64 bits, a
-divisor that is zero, a power that overflows), the machine's operation is recorded, with an *implicit guard* on the
-usual case; `builder.holds` asks for it. Where it does not hold, Python itself computes, with the values of the call,
-which are guards then: other values are another path. So integers have no bounds, and errors are Python's own.
+Python's arithmetic and machine arithmetic agree except in rare cases: integer overflow of 64 bits, division by zero,
+overflow of a power. There the machine operation is recorded with an *implicit guard* on the common case, by
+`builder.holds`. If the guard fails, Python computes with the values of the call, which become guards, so other values
+take another path. Integers therefore have no bounds, and errors are Python's own.
 
-No guard is left where the operands' ranges make it needless. The range of an integer is known of results of
-arithmetic; of an argument it is guarded once that it has 32 bits, which is enough for most of what is done with it.
+No guard is left if the intervals of the operands prove it. Intervals of results follow from the arithmetic. An argument
+is guarded once to have 32 bits, which suffices for most operations on it.
 
-In a region, whose values are not known, there are no guards: arithmetic there is that of int64 and float64.
+The values in a region are unknown, so arithmetic there has no guards and is that of int64 and float64.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _ASKED = "the exact value"
 
 
 def is_number(x: Any) -> bool:
-    """Whether `x` is a Python number, or stands for one."""
+    """Whether `x` is a Python number or a traced one."""
     return type(x) in _PLAIN or _is_traced(x)
 
 
@@ -63,48 +63,48 @@ def _is_traced(x: Any) -> bool:
 
 
 def value_of(x: Any) -> Any:
-    """The value of a number of the trace; leaves a guard."""
+    """The value of a traced number; leaves a guard."""
     return x.concrete(_ASKED).item()
 
 
 def number(x: Any) -> Any:
-    """The value of a trace as a Python number."""
+    """The traced value as a Python number."""
     return x.builder.python_number(x.node) if isinstance(x, Tracer) else x
 
 
 def kind_of(x: Any) -> str:
-    """ "b", "i", "f" or "c"."""
+    """The kind of a number: "b", "i", "f" or "c"."""
     return x.dtype.kind if _is_traced(x) else "bifc"[_PLAIN.index(type(x))]
 
 
 def holds(condition: Any) -> bool:
-    """Whether a condition that usually holds does so in the call being traced; leaves an implicit guard."""
+    """Whether a usually true condition is true in the call being traced; leaves an implicit guard."""
     return condition.builder.here().holds(condition) if isinstance(condition, Tracer) else bool(condition)
 
 
 def by_python(function: Callable[..., Any], *operands: Any, usual: Any = None) -> Any:
-    """What Python computes with the values of the operands; the number `usual` where that has the same value."""
-    found = function(*[value_of(x) if _is_traced(x) else x for x in operands])
-    if usual is not None and type(found) in (int, float, bool):
+    """Compute with the values of the operands in Python; the traced number `usual` if it has the same value."""
+    result = function(*[value_of(x) if _is_traced(x) else x for x in operands])
+    if usual is not None and type(result) in (int, float, bool):
         known = usual.builder.compute(usual.node).item()
-        if type(known) is type(found) and repr(known) == repr(found):
+        if type(known) is type(result) and repr(known) == repr(result):
             return usual
     for x in operands:
-        if _is_traced(x) and x.builder.here().has_derivative(x.node) and type(found) in (float, complex):
+        if _is_traced(x) and x.builder.here().has_derivative(x.node) and type(result) in (float, complex):
             raise lost(getattr(function, "__name__", "an operation of Python numbers"))
-    return found
+    return result
 
 
 # -- ranges --------------------------------------------------------------------------------------------------
 def bounds(x: Any) -> tuple[int, int]:
-    """The least and the greatest value that an integer may have."""
+    """The bounds of an integer (interval analysis)."""
     if not _is_traced(x):
         return int(x), int(x)
     return (0, 1) if x.dtype.kind == "b" else x.builder.bounds.get(x.node, _ALL)
 
 
 def bounded(x: Any, low: int, high: int) -> Any:
-    """`x`, of which the bounds are known."""
+    """`x` with these bounds."""
     if _is_traced(x):
         known = bounds(x)
         x.builder.bounds[x.node] = max(low, known[0]), min(high, known[1])
@@ -112,7 +112,7 @@ def bounded(x: Any, low: int, high: int) -> Any:
 
 
 def _small(x: Any) -> None:
-    """Guard an argument's usual size, if nothing is known of it yet."""
+    """Guard the usual size of an argument, if it has no known bounds yet."""
     if _is_traced(x) and x.node.op is None and bounds(x) == _ALL:
         inside = ops.logical_and(ops.greater_equal(x, _FEW[0]), ops.less_equal(x, _FEW[1]))
         if holds(inside):
@@ -151,7 +151,7 @@ def plus(x: Any) -> Any:
 
 
 def _fitting(op: Callable[..., Any], of_reals: Callable[..., Any], range_of: Any, python: Any, *xs: Any) -> Any:
-    """`op(*xs)`, an integer, where it has 64 bits; `range_of` gives its bounds from those of the operands."""
+    """The integer `op(*xs)`, guarded to fit 64 bits; `range_of` computes its bounds from the operand bounds."""
     low, high = range_of(*map(bounds, xs))
     if low < _ALL[0] or high > _ALL[1]:
         for x in xs:
@@ -178,8 +178,8 @@ def whole(op: Callable[..., Any], x: Any, python: Callable[..., Any]) -> Any:
 # -- arithmetic of integers ------------------------------------------------------------------------------------
 def _corners(f: Callable[[int, int], int]) -> Callable[..., tuple[int, int]]:
     def range_of(x: tuple[int, int], y: tuple[int, int]) -> tuple[int, int]:
-        found = [f(a, b) for a in x for b in y]
-        return min(found), max(found)
+        results = [f(a, b) for a in x for b in y]
+        return min(results), max(results)
 
     return range_of
 
@@ -194,7 +194,7 @@ def _sums(name: str) -> Callable[..., Any]:
 
 
 def _nonzero(y: Any) -> bool:
-    """Whether a divisor is not zero."""
+    """Whether a divisor is nonzero; leaves an implicit guard."""
     low, high = bounds(y) if kind_of(y) not in "fc" else (0, 0)
     if low > 0 or high < 0:
         return True
@@ -202,7 +202,7 @@ def _nonzero(y: Any) -> bool:
 
 
 def _by_zero(python: Callable[..., Any], x: Any, y: Any) -> Any:
-    """Raise Python's error; if the divisor is always zero, whatever `x` is."""
+    """Raise Python's error for a zero divisor; `x` is not read if the divisor is a constant."""
     return by_python(python, x if _is_traced(y) else 1.0 if kind_of(x) == "f" else 1, y)
 
 
@@ -251,18 +251,18 @@ def _powers(x: tuple[int, int], y: tuple[int, int]) -> tuple[int, int]:
 
 
 def _repeated(x: Any, n: int) -> Any:
-    """`x` to the power `n` by products."""
+    """`x` to the power `n` by repeated multiplication."""
     if n == 0:
         return 1
     if n > 64:
         return by_python(operator.pow, x, n)
-    found = None
+    result = None
     while n:
         if n & 1:
-            found = x if found is None else _INTEGERS["mul"](found, x)
+            result = x if result is None else _INTEGERS["mul"](result, x)
         n >>= 1
         x = _INTEGERS["mul"](x, x) if n else x
-    return plus(found) if _is_traced(found) else found
+    return plus(result) if _is_traced(result) else result
 
 
 def _shifts(name: str, op: Callable[..., Any]) -> Callable[..., Any]:
@@ -328,7 +328,7 @@ def _float_power(x: Any, y: Any) -> Any:
 
 
 def usual_power(x: Any, y: Any) -> Any:
-    """The power of two floats, where it is one."""
+    """The power of two floats, if it is a float."""
     if _is_traced(y):
         return number(ops.power(x, y))
     if y == 2:
@@ -374,7 +374,7 @@ _COMPLEX: dict[str, Callable[..., Any]] = {
 
 # -- operators -------------------------------------------------------------------------------------------------
 def arithmetic(name: str, x: Any, y: Any) -> Any:
-    """The operation `name` of two Python numbers, one of them at least of the trace."""
+    """The operation `name` of two Python numbers, at least one of them traced."""
     python: Any = divmod if name == "divmod" else getattr(operator, name)
     kinds = kind_of(x) + kind_of(y)
     if (is_huge(x) or is_huge(y)) and ("f" not in kinds or "c" in kinds):
@@ -394,7 +394,7 @@ COMPARISONS = {"lt": ops.less, "le": ops.less_equal, "gt": ops.greater, "ge": op
 
 
 def compare(name: str, x: Any, y: Any) -> Any:
-    """Python compares integers and floats as they are, without rounding the one to the other."""
+    """Compare as Python does, which compares integers and floats exactly, without rounding."""
     kinds = kind_of(x) + kind_of(y)
     mixed = "f" in kinds and kinds != "ff"
     if is_huge(x) or is_huge(y) or ("c" in kinds and name not in ("eq", "ne")):

@@ -1,8 +1,8 @@
-"""The functions of `statistics` on values of a trace.
+"""Trace the functions of `statistics` as formulas over float arrays.
 
-Python computes them of fractions, which are exact. Here they are formulas of arrays of floats, which have derivatives
-and are those values but for the last digits. What the formulas are not for, data of other kinds, without elements or
-with infinite ones, Python computes of the values of the call, which are guards then.
+Python computes with exact fractions; the formulas may differ from its results in the last digits and have
+derivatives. For other kinds of data, empty data and infinite values, Python computes with the values of the call, which
+leaves guards.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _DATA = ("data", "x", "y", "weights")
 
 
 class _Elsewhere(Exception):
-    """Python is to compute it."""
+    """Raised to let Python compute the result."""
 
 
 def _require(condition: Any) -> None:
-    """Python computes it, and says what is wrong, where this does not hold."""
+    """Let Python compute the result, or raise its error, unless this condition holds."""
     if not holds(condition):
         raise _Elsewhere
 
 
 class _Column:
-    """Numbers as an array, and how Python takes one of such numbers."""
+    """Numbers as an array, with Python's conversion of results."""
 
     def __init__(self, data: Any):
         kinds = {np.float64} if isinstance(data, Tracer) else {_kind_of(x) for x in data}
@@ -56,12 +56,12 @@ class _Column:
     def sorted(self) -> Any:
         if not self._alike:  # which of them comes first decides the class
             raise _Elsewhere
-        found: Any = np.sort(self.x)
-        _require(np.isfinite(found[-1]))  # where that which is no number stands, too
-        return found
+        result: Any = np.sort(self.x)
+        _require(np.isfinite(result[-1]))  # where that which is no number stands, too
+        return result
 
     def mean(self) -> Any:
-        """The mean, and what the sum has rounded off."""
+        """The mean, including the rounding error of the sum."""
         near = np.mean(self.x)
         return near + np.mean(self.x - near)
 
@@ -116,7 +116,7 @@ def _median_high(data: _Column) -> Any:
 
 
 def _quantiles(data: _Column, n: int = 4, method: str = "exclusive") -> Any:
-    x, of_data, found = data.sorted, data.n, []
+    x, of_data, result = data.sorted, data.n, []
     _require(type(n) is int and n > 0 and of_data > 1 and method in ("inclusive", "exclusive"))
     for i in range(1, n):
         if method == "inclusive":
@@ -124,8 +124,8 @@ def _quantiles(data: _Column, n: int = 4, method: str = "exclusive") -> Any:
         else:
             j = min(max(i * (of_data + 1) // n, 1), of_data - 1)
             j, part = j - 1, i * (of_data + 1) - j * n
-        found.append(data.one((x[j] * (n - part) + x[j + 1] * part) / n))
-    return found
+        result.append(data.one((x[j] * (n - part) + x[j + 1] * part) / n))
+    return result
 
 
 def _squares(data: _Column, center: Any, ddof: int) -> Any:
@@ -177,10 +177,10 @@ def _linear_regression(x: _Column, y: _Column, proportional: bool = False) -> An
     _require(x.n == y.n > 1)
     square = np.sum(dx * dx)
     _require(square > 0.0)
-    slope = np.sum(dx * dy) / square
-    intercept = 0.0 if proportional else number(y.mean() - slope * x.mean())
-    found: Any = sys.modules["statistics"].LinearRegression
-    return found(slope=number(slope), intercept=intercept)
+    derivative = np.sum(dx * dy) / square
+    intercept = 0.0 if proportional else number(y.mean() - derivative * x.mean())
+    result: Any = sys.modules["statistics"].LinearRegression
+    return result(slope=number(derivative), intercept=intercept)
 
 
 _FORMULAS: dict[str, Callable[..., Any]] = {
@@ -192,30 +192,30 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
 
 
 def average(theirs: FunctionType) -> Callable[..., Any]:
-    """What traced code calls in the place of a function of `statistics`."""
+    """The traced version of a function of `statistics`."""
     formula, by_value = _FORMULAS.get(theirs.__name__), valued(theirs)
     signature = inspect.signature(theirs)
 
     @functools.wraps(theirs)
     def call(*args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(*args, **kwargs)  # a TypeError is Python's
-        known = given.arguments
+        inputs = signature.bind(*args, **kwargs)  # a TypeError is Python's
+        known = inputs.arguments
         known.update({k: _listed(x) for k, x in known.items() if k in _DATA})
         if formula is not None and any(map(_is_traced, known.values())):
             try:
-                found = formula(**{k: _Column(x) if k in _DATA and x is not None else x for k, x in known.items()})
-                _require(_all_finite(found))
+                result = formula(**{k: _Column(x) if k in _DATA and x is not None else x for k, x in known.items()})
+                _require(_all_finite(result))
             except _Elsewhere:
                 pass
             else:
-                return found
-        return by_value(*given.args, **given.kwargs)
+                return result
+        return by_value(*inputs.args, **inputs.kwargs)
 
     return call
 
 
 def _listed(x: Any) -> Any:
-    """The numbers of an iterable, which can be gone through again."""
+    """The numbers of an iterable, as a sequence that can be read repeatedly."""
     return x if isinstance(x, Tracer | np.ndarray | list | tuple) or not hasattr(x, "__iter__") else list(x)
 
 

@@ -1,12 +1,13 @@
-"""Texts and bytes of values that are being differentiated, and what makes numbers of texts and bytes.
+"""Track text and bytes made from differentiated values, to detect derivatives lost by reading them back.
 
-Telling somebody of a value loses nothing. But a number that is read from a text again counts as a constant, so
-`float(str(x))` would have the derivative 0. Traces know which numbers the texts held that they made of values with a
-derivative; what comes back as one of these numbers, and has a derivative under way, is a `LostDerivativeError`. A text
-that rounds is no such text: rounding has the derivative 0.
+Printing a value loses nothing. A number that is parsed from text is a constant, so `float(str(x))` would have the
+derivative 0. A trace records which numbers its texts contain. If one of them is parsed while a derivative is
+computed, the trace raises `LostDerivativeError`. Text with rounded numbers is exempt, because rounding has the
+derivative 0.
 
-The functions that read are known by their names. What others read, such as parsers in C, is recognised where it joins
-the graph, if it has so many digits that no other number is like it; by its digits alone, if it is put together of them.
+Known parsing functions are intercepted by name. A number from another parser, such as one in C, is recognized when it
+joins the graph, if it has enough digits to be unique. A number assembled from several texts is recognized by its
+digits alone.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _UNLIKE = 9  # so many digits in a row are of one number alone
 
 # -- texts are made ------------------------------------------------------------------------------------------------
 class Spelling:
-    """A value of a trace, of which texts can be made."""
+    """Mixin of traced values that can be formatted as text."""
 
     __slots__ = ()
 
@@ -81,7 +82,7 @@ class Spelling:
 
 
 def _reaches(wanted: Node, sources: set[Node]) -> bool:
-    """Whether one of these nodes has a part in a value, in whatever way but as a constant."""
+    """Whether a value depends on one of these nodes, other than as a constant."""
     seen, stack = set[Node](), [wanted]
     while sources and stack:
         node = stack.pop()
@@ -106,14 +107,14 @@ def _text_of(x: Any, asked: str, make: Callable[..., str], *spec: str) -> str:
 
 
 def _formatted(texts: Sequence[str], value: Any) -> Iterator[str]:
-    """What the formats in some texts make of a value."""
-    for found in _PERCENT.finditer("\n".join(texts)):
+    """The results of applying the format specs in some texts to a value."""
+    for result in _PERCENT.finditer("\n".join(texts)):
         with contextlib.suppress(TypeError, ValueError):  # one of something else
-            yield found.group() % value
+            yield result.group() % value
 
 
 def _as_printed(builder: TraceBuilder) -> None:
-    """Texts of arrays, and of NumPy's numbers, are as NumPy is told to print."""
+    """The texts of arrays and NumPy numbers under the print options."""
     world: Any = builder.world
     if builder.open and world.open and not world.once:
         world.assume(Called(_print_options, ()), "items", [list, *_print_options()])
@@ -124,7 +125,7 @@ def _print_options() -> list[Any]:
 
 
 def method_of(x: Any, value: Any, name: str) -> Any:
-    """A method of the value of a tracer, which is a number."""
+    """A method of a tracer's value that is a number."""
     if name == "hex":
         spell(x, value)
         frame = user_frame()
@@ -134,7 +135,7 @@ def method_of(x: Any, value: Any, name: str) -> Any:
 
 
 def spell(x: Any, value: Any, text: str = "") -> None:
-    """Code has been given a text, or bytes, from which the value of this tracer can be read again."""
+    """Record text or bytes from which code could read this tracer's value again."""
     builder = x.builder
     if builder.open and builder.here().knows(x) and builder.here().has_derivative(x.node):
         builder.spelled.update(numbers_in(value))
@@ -142,28 +143,28 @@ def spell(x: Any, value: Any, text: str = "") -> None:
 
 
 def _is_exact(spec: str) -> bool:
-    found = _SPEC.fullmatch(spec)
-    if found is None:
+    result = _SPEC.fullmatch(spec)
+    if result is None:
         return True
-    digits, kind = found.groups()
+    digits, kind = result.groups()
     return not kind if digits is None else int(digits) >= _EXACT
 
 
 @functools.lru_cache(maxsize=1024)
 def _formats_exactly(code: CodeType) -> bool:
-    """Whether a format in the code has so many digits, or none of its formats is known."""
-    found = [digits for x in code.co_consts if isinstance(x, str) for digits in _PERCENT.findall(x)]
-    return not found or any(digits == "*" or (digits != "" and int(digits) >= _EXACT) for digits in found)
+    """Whether a format spec in the code has enough digits, or no format spec is known."""
+    results = [digits for x in code.co_consts if isinstance(x, str) for digits in _PERCENT.findall(x)]
+    return not results or any(digits == "*" or (digits != "" and int(digits) >= _EXACT) for digits in results)
 
 
 # -- numbers are read ------------------------------------------------------------------------------------------------
 def _mentioned(text: str) -> set[float]:
-    """The sizes of the floats that stand in a text."""
+    """The magnitudes of the floats in a text."""
     return {float(x) for x in _NUMBER.findall(text)}
 
 
 def numbers_in(x: Any) -> Iterator[float]:
-    """The sizes of the floats in something that was read; those of complex numbers are of two."""
+    """The magnitudes of the floats in a parsed object; a complex number has two."""
     if isinstance(x, float | np.floating):
         if math.isfinite(x):
             yield abs(float(x))
@@ -186,21 +187,21 @@ def _parts_of(x: Any) -> tuple[Any, ...]:
 
 
 def _spelled() -> set[float]:
-    """The numbers that have been spelled, if a derivative is under way."""
+    """The recorded numbers in texts, if a derivative is being computed."""
     trace = current_trace()
     return trace.spelled if trace is not None and trace.spelled and trace.derives() else set()
 
 
 def reads(real: Callable[..., Any], name: str = "", of: str = "a text") -> Callable[..., Any]:
-    """A function that makes numbers of a text, or of bytes."""
+    """Wrap a function that parses text or bytes as numbers."""
 
     @functools.wraps(real)
     def call(*args: Any, **kwargs: Any) -> Any:
-        found = real(*args, **kwargs)
+        result = real(*args, **kwargs)
         spelled = _spelled()
-        if spelled and not spelled.isdisjoint(numbers_in(found)):
+        if spelled and not spelled.isdisjoint(numbers_in(result)):
             raise lost(f"{name or real.__name__} of {of}")
-        return found
+        return result
 
     return call
 
@@ -210,27 +211,27 @@ PARSERS = {"Decimal": "decimal", "Fraction": "fractions"}
 
 
 def parser_of(x: Any) -> Any:
-    """What traced code calls in the place of one of these classes; others as they are."""
+    """The replacement of one of these classes in traced code; other objects unchanged."""
     if type(x) in (type, ABCMeta) and PARSERS.get(x.__name__) == x.__module__:
         return reads(x)
     return x
 
 
 def spells(text: str) -> bool:
-    """Whether a text holds a number that has been spelled, while a derivative is under way."""
+    """Whether a text contains a recorded number while a derivative is being computed."""
     spelled = _spelled()
     return bool(spelled) and not spelled.isdisjoint(_mentioned(text))
 
 
 def is_rounded(text: str) -> bool:
-    """Whether a text holds one that rounds a value which comes of one that is being differentiated."""
+    """Whether a text contains the rounding of a value that depends on a differentiated one."""
     trace = current_trace()
     rounded = () if trace is None or not trace.derives() else trace.spelled.rounded
     return any(text == each or ("." in each and each in text) for each in rounded)
 
 
 def handed_over(text: Any, to: str) -> None:
-    """A text is taken for code, or given to another process: what numbers that comes to is not known."""
+    """Check a text that is executed as code or passed to another process, which may read any number from it."""
     if isinstance(text, bytes):
         text = text.decode(errors="replace")
     if isinstance(text, str) and spells(text):
@@ -238,7 +239,7 @@ def handed_over(text: Any, to: str) -> None:
 
 
 class _Digest:
-    """What `hashlib` makes a digest with, in traced code: of a text, something may be remembered by it."""
+    """Proxy of a `hashlib` digest, which may be a key of memoized results."""
 
     def __init__(self, real: Any):
         self._real = real
@@ -255,7 +256,7 @@ class _Digest:
 
 
 def digesting(real: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of `hashlib` that makes digests."""
+    """A `hashlib` function that returns digests."""
 
     @functools.wraps(real)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -277,7 +278,7 @@ def _exec(source: Any, globals: Any = None, locals: Any = None, /, **closure: An
 
 
 def _spaces(globals: Any, locals: Any) -> tuple[Any, Any]:
-    """The namespaces that code is evaluated in: those of the caller, if none are given."""
+    """The namespaces in which code is evaluated: the caller's by default."""
     caller = sys._getframe(2)
     if globals is None:
         return caller.f_globals, caller.f_locals if locals is None else locals
@@ -297,7 +298,7 @@ EVALUATED: dict[str, Any] = {
 
 # -- numbers join the graph ------------------------------------------------------------------------------------------
 def require_none_read(builder: TraceBuilder, start: int, outputs: Sequence[Any]) -> None:
-    """Raise if constants of the graph, from some node on, can only be numbers that were read from a text."""
+    """Raise if constants of the graph, from a given node on, can only be numbers parsed from text."""
     rare = set(filter(_is_rare, builder.spelled))
     if not rare:
         return
@@ -312,20 +313,21 @@ def require_none_read(builder: TraceBuilder, start: int, outputs: Sequence[Any])
 
 
 def _parts_of_digits(x: float) -> list[str]:
-    """All digits of a float, and those behind the point, if no other number has them by accident."""
+    """The digits of a float, and its fractional digits, if they are too many to match by accident."""
     whole = _digits(x)
     behind = _digits(float(f"0.{text.partition('.')[2]}")) if "e" not in (text := repr(x)) else ""
     return [digits for digits in (whole, behind) if len(digits) >= _UNLIKE]
 
 
 def _digits(x: Any) -> str:
-    """The digits of a number, wherever its point stands, but for those that are rounded when it is put together."""
+    """The significant digits of a number without its exponent, except digits that reassembly may round."""
     if isinstance(x, bool | complex) or not abs(x) < 1e300:
         return ""
     return f"{abs(x):.13e}".partition("e")[0].replace(".", "").strip("0")
 
 
 def _is_rare(x: float) -> bool:
-    """Whether a number is met again by no accident: code has simple fractions, and such of pi, as constants."""
+    """Whether a number is unlikely to occur by accident: code contains simple fractions, and fractions of pi, as
+    constants."""
     simple = [y * k for y in (x, x * x, x / math.pi, x / math.e) for k in range(1, 61)]
     return not any(abs(y - round(y)) <= 1e-15 * y for y in simple) and 1e-300 < x < 1e300

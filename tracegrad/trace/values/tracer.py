@@ -1,14 +1,13 @@
-"""Tracers: what a traced function computes with in the place of arrays and Python numbers.
+"""Tracers: traced arrays, with views, in-place updates and memory layout.
 
-A tracer is a box that holds a node of the trace's graph. NumPy's operators, methods and functions on it record nodes
-(`numpy_api`); a value that Python code asks for is the value of the call being traced, and leaves a guard.
+A tracer is a box that holds a node of the trace's graph. NumPy's operators, methods and functions record nodes for it
+(`numpy_api`). A value that Python code reads is the value of the call being traced, and leaves a guard.
 
-In-place updates put another node into the box, so everything that refers to the array sees them. A view (the result
-of basic indexing, `reshape`, `.T`, ...) knows its base: an update of a view writes through to the base, an update
-of the base computes its live views again. What is a view and what a copy NumPy decides by the layout in memory, which
-each tracer knows (`tracegrad.trace.builder.layout`). Arrays from outside (arguments, captured arrays) are updated in
-the same way; what has become of them is written into the caller's arrays by each call
-(`tracegrad.trace.effects.effects`).
+An in-place update puts another node into the box, so all references to the array see it. A view (from basic indexing,
+`reshape`, `.T`, ...) knows its base: an update of a view writes through to the base, and an update of the base
+recomputes its live views. NumPy decides between view and copy by the memory layout, which each tracer knows
+(`tracegrad.trace.builder.layout`). Arrays from outside (arguments, captured arrays) are updated in the same way, and
+each call writes the results into the caller's arrays (`tracegrad.trace.effects.effects`).
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _OF_SCALARS = frozenset({"as_integer_ratio", "bit_count", "hex", "is_integer"})
 
 
 class Tracer(Key, Spelling, ArrayMethods, Value):
-    """An array of the call being traced."""
+    """Traced array of the call being traced."""
 
     __slots__ = (
         "__weakref__", "asks", "frozen", "is_array", "known", "origin", "outside", "stand_in", "starts", "views",
@@ -88,19 +87,19 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         return result
 
     def concrete(self, asked: str) -> np.ndarray[Any, Any]:
-        """The value in the call being traced; the trace then holds only for calls with the same answer."""
+        """The value in the call being traced; leaves a guard on it."""
         watched = self.builder.open and is_watched()
         return self.builder.compute(self.node) if watched else self.builder.observe(self, asked)
 
     # -- questions -------------------------------------------------------------------------------
     def _plain(self, asked: str) -> Any:
-        """The value as traced code would hold it: an ndarray, a NumPy scalar or a Python number."""
+        """The value as plain Python would have it: an ndarray, a NumPy scalar or a Python number."""
         if not self.builder.open or (asked == "repr()" and not self.builder.here().knows(self)):
             return self.shown()
         return self._like(self.concrete(asked))
 
     def shown(self) -> Any:
-        """The value in the call being traced, for people: no guard is left."""
+        """The value in the call being traced, for display; leaves no guard."""
         if not self.builder.here().knows(self):
             return Unknown(f"{type(self).__name__}({self.aval})")
         return self._like(self.builder.compute(self.node))
@@ -133,7 +132,7 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         return round(self.item()) if whole else super().__round__(ndigits)
 
     def __getattr__(self, name: str) -> Any:
-        """A method of NumPy's scalars that computes a value: on that of the call."""
+        """A method of NumPy scalars, computed with the value of the call."""
         kind = self.dtype.type
         if name in _OF_SCALARS and not self.shape and not self.is_array and hasattr(kind, name):
             of_float = name == "is_integer" and self.dtype.kind == "f"
@@ -155,18 +154,18 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         return self.builder.here().lift(x)
 
     def _entered(self, tensor: Any) -> Any:
-        """What stands for a Tensor with this array in the region under way, if there is one."""
+        """The stand-in of a Tensor with this array in the current region, if there is one."""
         return self.builder.here().entered(tensor)
 
     def _stand_in(self, tensor: Any) -> Any:
-        """What stands for a Tensor from outside in this trace."""
+        """The stand-in of a Tensor from outside in this trace."""
         return self.builder.tensors.of(tensor)
 
     def _grad_of(self, stand_in: Any) -> Any:
         return self.builder.tensors.grad_of(stand_in)
 
     def _in_region(self) -> bool:
-        """Whether a region is under way, whose graph lives on when its trace is gone."""
+        """Whether a region is being recorded; its graph outlives the trace."""
         return self.builder.here().outer is not None
 
     def _closed_rule(self, *call: Any) -> Any:
@@ -178,17 +177,17 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         super().__setitem__(index, value.stored(self.dtype) if hasattr(value, "stored") else value)
 
     def stored(self, dtype: np.dtype[Any]) -> Any:
-        """What is put into an array of this dtype where this is."""
+        """The value to store when this is assigned into an array of this dtype."""
         return self
 
     def _span(self, index: Any) -> Any:
-        """What an index with numbers of a loop for bounds means, if it does; else None."""
+        """The selection of an index with symbolic bounds; else None."""
         if not _may_be_of_sizes(index):
             return None
         return hooks.ragged_arrays().item(self, index)
 
     def _with_span(self, index: Any, value: Any) -> Any:
-        """This array with `value` at an index, if a size in that is a number of a loop; else None."""
+        """This array with `value` assigned at an index with symbolic sizes; else None."""
         if getattr(value, "level", None) is not Level.SPAN and not _may_be_of_sizes(index):
             return None
         return hooks.ragged_arrays().with_item(self, index, value)
@@ -199,7 +198,7 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         return not self.is_array
 
     def join(self) -> Any:
-        """This array, which is in the graph (see `tracegrad.trace.values.constant_array`)."""
+        """This array as an array of the graph (see `tracegrad.trace.values.constant_array`)."""
         return self
 
     def zero_d(self) -> Any:
@@ -213,22 +212,22 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         return result.zero_d() if (self.shape or self.is_array) and not result.shape else result
 
     def copied(self) -> Any:
-        """A copy, of the same kind."""
+        """A copy of the same kind."""
         out = self._alias()
         out.is_array = self.is_array
         return out
 
     def _alias(self) -> Tracer:
-        """The same value as another array, which lies in memory as this one does."""
+        """The same value as another array with the same memory layout."""
         builder = self.builder.here()
         if builder is not self.builder:
             return Tracer(builder, builder.lift(self).node)
-        made = Tracer(builder, self.node)
-        made._arrange("K", self)
-        return made
+        tracer = Tracer(builder, self.node)
+        tracer._arrange("K", self)
+        return tracer
 
     def _arrange(self, order: Any, *like: Tracer) -> None:
-        """Let this new array have its elements in this order (see `tracegrad.ops.core.memory_order.arranged`)."""
+        """Set the memory order of this new array (see `tracegrad.ops.core.memory_order.arranged`)."""
         if order == "C" or len(self.shape) < 2:
             return
         for x in like if order != "F" else ():
@@ -238,7 +237,7 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
             self.stand_in = None if strides is None else self.builder.memory.place(self.shape, self.dtype, strides)
 
     def _aliased(self, op: Op, params: dict[str, Any], result: Any) -> Any:
-        """The result of an op, or the several, as views of this array where NumPy makes views of it."""
+        """The result of an op, or its several results, as views of this array if NumPy makes views."""
         if self.builder.inner is not None:
             own: Tracer = self.builder.here().lift(self)
             return own._aliased(op, params, result)
@@ -260,8 +259,8 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         return self._registered(result, op.put and partial(op.put, **params), asks, places)
 
     def _viewed(self, result: Any, put: Callable[[Any, Any], Any] | None, lying: Any = None) -> Any:
-        """`result` as a view of this array; `put(base, new)` is this array with `new` in the place of the view.
-        `lying` of this array is where that lies in memory."""
+        """`result` as a view of this array; `put(base, new)` is this array with the view replaced by `new`. `lying`
+        maps this array's layout to the layout of the view."""
         if self.builder.inner is not None:
             own: Tracer = self.builder.here().lift(self)
             return own._viewed(result, put, lying)
@@ -277,8 +276,8 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         return self._registered(Tracer(self.builder, result.node), put, 0, place, starts=starts)
 
     def _windowed(self, result: Any, starts: tuple[Any, ...], step: tuple[int, ...]) -> Any:
-        """`result`, elements of this array from `starts` on, which lies as those from the first ones on: the places
-        that are computed say how far from there (see `moves`)."""
+        """`result`, elements of this array from `starts` on, as a view with the layout of a window at the origin;
+        `moves` has the computed offsets."""
         if self.builder.inner is not None:
             return result
         known = [0 if isinstance(a, Tracer) else a for a in starts]
@@ -290,18 +289,18 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         return result
 
     def moves(self) -> list[tuple[Tracer, int]]:
-        """The computed places on the way from the array that this is a view of, and by how many bytes a step of each
-        moves the view from where it is taken to lie."""
-        found: list[tuple[Tracer, int]] = []
+        """The computed positions on the path from the base of this view, each with the number of bytes by which one
+        step moves the view from its assumed layout."""
+        results: list[tuple[Tracer, int]] = []
         x = self
         while x.origin is not None and x.origin.shared:
-            found += x.origin.starts
+            results += x.origin.starts
             x = x.origin.base
-        return found
+        return results
 
     def _registered(self, view: Tracer, put: Any, asks: int, place: StandIn | None = None, shared: bool = True,
                     starts: tuple[tuple[Tracer, int], ...] = ()) -> Any:  # fmt: skip
-        """`view`, with this array as its origin, at this place."""
+        """`view`, registered with this array as its origin, at this layout."""
         if shared or asks:
             view.origin = Origin(self, put, self.node, view.node, asks, shared, starts)
             self._add_view(view)
@@ -320,12 +319,12 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
 
     # -- the layout in memory ----------------------------------------------------------------------
     def lie_as(self, other: Tracer) -> None:
-        """Stand for what `other` stands for, in the same memory."""
+        """Become another reference to the value and memory of `other`."""
         self.asks = other.asks
         self.stand_in = other.stand_in if other.origin is None else other._place()
 
     def _place(self) -> StandIn:
-        """The stand-in of this array."""
+        """The layout stand-in of this array."""
         if self.stand_in is None:
             origin = self.origin
             if origin is None or not origin.shared:
@@ -337,11 +336,11 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         return self.stand_in
 
     def _is_plain(self) -> bool:
-        """Whether nothing needs to be known but that the array is in row-major order: it is not repeated either."""
+        """Whether the array is plainly row-major, without repeated elements."""
         return self.stand_in is None and (self.origin is None or not self.origin.shared or self.origin.put is not None)
 
     def _lay_out(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any], result: Any) -> None:
-        """Let the result of the op, or the several, lie in memory as NumPy has it."""
+        """Give the result of the op, or its several results, NumPy's memory layout."""
         known = [x for x in operands if isinstance(x, Tracer)]
         if op.order == "picked":  # of the first, along whose repeated axes neighbours are the same element
             known = known[:1] if known[0] is operands[0] else []
@@ -355,13 +354,13 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
 
     def _laid(self, order: Any, *like: Any) -> Any:
         builder = self.builder.here()
-        made = Tracer(builder, self.node if builder is self.builder else builder.lift(self).node)
-        made.is_array = self.is_array
-        made._arrange(order, *like)
-        return made
+        tracer = Tracer(builder, self.node if builder is self.builder else builder.lift(self).node)
+        tracer.is_array = self.is_array
+        tracer._arrange(order, *like)
+        return tracer
 
     def _in_order(self, order: str) -> Any:
-        """This array if its elements have this order in memory, else a copy: what it is may depend on inputs."""
+        """This array if its elements have this order in memory, else a copy; this may depend on input layouts."""
         if not self.asks or self.builder.inner is not None:
             return self if has_order(self._place(), order) else self._laid(order, self)
         if has_order(self._place(), order):
@@ -371,7 +370,7 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         return self._registered(self._laid(order, self), None, self.asks, None, shared=False)
 
     def in_memory(self, order: tuple[int, ...]) -> Any:
-        """This array with its axes in this order, which is that in memory: the array that it is a view of, perhaps."""
+        """This array with its axes in memory order, possibly the base of this view."""
         base = None if self.origin is None or not self.origin.shared else self.origin.base
         if base is not None and base.shape == tuple([self.shape[k] for k in order]):
             there, here = base._place(), self._place()
@@ -385,11 +384,11 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         return self
 
     def _root(self) -> Tracer:
-        """The array that this is a view of, or itself."""
-        found = self
-        while found.origin is not None and found.origin.shared:
-            found = found.origin.base
-        return found
+        """The base of this view, or the array itself."""
+        result = self
+        while result.origin is not None and result.origin.shared:
+            result = result.origin.base
+        return result
 
     def _compares(self) -> None:
         self.builder.world.compares()
@@ -417,20 +416,20 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
 
     @property
     def flags(self) -> Any:
-        """What NumPy tells of the memory of the array."""
+        """The memory flags of the array, as in NumPy."""
         root = self._root()
         return Flags(self._lying(self)[0], root is self, root.outside, self)
 
     @property
     def base(self) -> Any:
-        """The array that this is a view of, or None."""
+        """The base of this view, or None."""
         root = self._lying(self) and self._root()
         if root is self and self.outside:
             raise UnsupportedError(located("the base of an array from outside is not known while tracing"))
         return None if root is self else root
 
     def _assign(self, new: Any) -> None:
-        """Become `new`, as an update in place makes it."""
+        """Become `new`, as by an in-place update."""
         if self.builder.inner is not None:
             self.builder.here().lift(self)._assign(new)  # which is refused
         odd = self.stand_in is not None or self.origin is not None
@@ -450,7 +449,7 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         self._become(new.node, None)
 
     def _become(self, node: Node, writer: Tracer | None) -> None:
-        """Hold `node`, and bring that to the base and to the live views; not to `writer`, which has it already."""
+        """Store `node`, and update the base and the live views; not `writer`, which has it already."""
         require_not_apart(self)
         self.node = node
         for reference in self.views:
@@ -465,7 +464,7 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
                 base._become(self.origin.put(base, self).node, self)
 
     def _become_again(self) -> None:
-        """Compute the view anew from its changed base, and its own views."""
+        """Recompute the view from its updated base, and its own views."""
         assert self.origin is not None
         self.builder.memory.ask(self.origin.asks)
         if not self.origin.shared:
@@ -478,7 +477,7 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
 
 
 def _may_be_of_sizes(index: Any) -> bool:
-    """Whether an index has slices or masks that are not known."""
+    """Whether an index contains slices or masks with traced values."""
     for x in index if type(index) is tuple else (index,):
         if isinstance(x, Tracer) and x.node.aval.dtype.kind == "b" and x.node.aval.shape:
             return True

@@ -1,5 +1,7 @@
-"""Views in a trace: where a view comes from, how it is computed anew when that has been updated, and where loops have
-had an array of its own instead of one (`tracegrad.trace.loops.separate_views`)."""
+"""Replay views after an update of their base, and assign shapes in place.
+
+The module also records the arrays that loops carry instead of views (`tracegrad.trace.loops.separate_views`).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ __all__ = ["Apart", "Origin", "itself", "replayed", "require_not_apart", "requir
 
 
 class Origin(NamedTuple):
-    """Of a view: its base, how to write to it (None: not at all), and the nodes of base and view when it was made.
+    """Origin of a view: its base, the function that writes to it (None: read-only), and the nodes of base and view when
+    it was made.
 
     `asks` are the inputs that decide by their layout whether it is a view; if it is a copy, it is not `shared`.
     `starts` are computed places of the view in the base, with the bytes from one to the next.
@@ -35,16 +38,16 @@ class Origin(NamedTuple):
 
 
 class Apart(NamedTuple):
-    """An array that a loop has instead of a view, or what such a view is of; and what is `varying` of a loop that has
-    the view.
+    """Separate array that a loop uses instead of a view, or the base of such a view; and the `varying` key of a loop
+    that keeps the view.
 
-    `views` are those that it may be in the end; none if it is no such array. If it is the one that it was made of,
-    unless turns have changed that, the others are where that was done: in which frame, until which instructions are
-    left, and with which node.
+    `views` are the views that it may be after the loop; empty for a base. If it is the view it was made from unless
+    an iteration has changed that, the other fields say where it was made: the frame, the instructions of the loop,
+    and the node.
     """
 
     array: Tracer
-    turns: Hashable
+    iterations: Hashable
     views: tuple[Tracer, ...] = ()
     frame: Any = None
     within: Collection[int] = ()
@@ -52,35 +55,34 @@ class Apart(NamedTuple):
 
 
 def require_not_apart(x: Tracer) -> None:
-    """An array is updated: end the trace if a loop has taken it, or a view of it, for an array of its own, or has
-    appended it to a list."""
+    """End the trace on an update of an array if a loop has separated it, or a view of it, or has appended it to a
+    list."""
     known: Any = x.builder.apart.get(id(x)) or x.builder.listed.get(id(x))
     if known is not None:
         raise x.builder.restarts(known[1])
 
 
 def require_whole(x: Tracer) -> None:
-    """It is asked how an array lies in memory: end the trace if that is another one where it is the view that a loop
-    has had it instead of."""
+    """End the trace on a read of an array's layout if the view that a loop has replaced by it has another layout."""
     known = x.builder.apart.get(id(x))
     if known is not None and known.views:
-        raise x.builder.restarts(known.turns)
+        raise x.builder.restarts(known.iterations)
 
 
 def require_views(builder: TraceBuilder, handed: Collection[Any]) -> None:
-    """The trace ends, and these are handed out: end it in vain if one of them, which a loop has had instead of a view,
-    would share memory with what is outside, or with another one, or be read-only."""
+    """End the trace if an escaping array that a loop used instead of a view would share memory with an outside array or
+    another result, or be read-only."""
     if not builder.apart:
         return
     arrays = {id(x): x for x in handed if hasattr(x, "origin") and (x.shape or x.is_array)}
-    found = [(x, builder.apart.get(key)) for key, x in arrays.items()]
-    views = [(known, known.views if known is not None and known.views else (x,)) for x, known in found]
+    results = [(x, builder.apart.get(key)) for key, x in arrays.items()]
+    views = [(known, known.views if known is not None and known.views else (x,)) for x, known in results]
     roots = [{id(v._root()) for v in each} for _, each in views]
     for k, (known, each) in enumerate(views):
         alone = all(mine.isdisjoint(roots[k]) for i, mine in enumerate(roots) if i != k)
         if known is None or not known.views or (alone and not any(map(_is_shared, each))):
             continue
-        raise builder.restarts(known.turns, "a view that a loop does not change leaves the function")
+        raise builder.restarts(known.iterations, "a view that a loop does not change leaves the function")
 
 
 def _is_shared(x: Tracer) -> bool:
@@ -88,12 +90,12 @@ def _is_shared(x: Tracer) -> bool:
 
 
 def itself(base: Any, new: Any) -> Any:
-    """What an array is with `new` in the place of a view of all of it."""
+    """The array with all its elements replaced by `new`."""
     return new
 
 
 def replayed(builder: TraceBuilder, result: Node, old: Node, new: Node) -> Node:
-    """`result`, which was computed from `old`, computed from `new` in the same way."""
+    """Recompute `result`, which was computed from `old`, from `new`."""
     if result is old:
         return new
     if result.picks is not None:
@@ -106,14 +108,14 @@ def replayed(builder: TraceBuilder, result: Node, old: Node, new: Node) -> Node:
     if first is result.operands[0]:
         return result
     others = [x if is_literal(x) else builder.value(x) for x in result.inputs[1:]]
-    made = builder.emit(result.op, (builder.value(first), *others), dict(result.params))  # type: ignore[arg-type]
-    node: Node = made[0].node.operands[0] if type(made) is tuple else made.node
+    output = builder.emit(result.op, (builder.value(first), *others), dict(result.params))  # type: ignore[arg-type]
+    node: Node = output[0].node.operands[0] if type(output) is tuple else output.node
     return node
 
 
 # -- x.shape = ... -------------------------------------------------------------------------------------------------
 def take_shape(x: Any, shape: Any) -> None:
-    """Let an array have another shape, as assigning to its `shape` does: it and its views stay views of one memory."""
+    """Change the shape of an array in place, as an assignment to `shape`: it and its views stay views of one memory."""
     x = x.join()
     if not x.shape and not x.is_array:
         raise AttributeError("attribute 'shape' of a NumPy scalar is not writable")
@@ -138,7 +140,7 @@ def take_shape(x: Any, shape: Any) -> None:
 
 
 def _whole(x: Any) -> Any:
-    """An array that takes the place of `x` among the arrays that share its memory."""
+    """The array that takes the place of `x` among the arrays that share its memory."""
     whole = type(x)(x.builder, x.node)
     for name in ("asks", "frozen", "is_array", "origin", "outside", "stand_in", "starts", "views"):
         setattr(whole, name, getattr(x, name))

@@ -1,1 +1,1 @@
-"""The world outside a trace: what it reads, the guards on that, and what it writes."""
+"""The world outside a trace: reads, the guards on them, and writes."""

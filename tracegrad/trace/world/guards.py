@@ -1,4 +1,4 @@
-"""What a trace assumes of the world: guards on what it has read there, looked at before each call."""
+"""Guards on outside state: the kinds of guards, and how each is checked before a call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tracegrad import tree
 from tracegrad.trace.builder.abort import STEPS, RunsPlainly
 from tracegrad.trace.builder.value_guards import Capture
 from tracegrad.trace.effects.effects import Effect
-from tracegrad.trace.proxies import function_proxies as shadow
+from tracegrad.trace.proxies import function_proxies
 from tracegrad.trace.proxies.opaque_state import attributes, state_key
 from tracegrad.trace.random.draws import Draws, rewind
 from tracegrad.trace.sources.code_origin import is_user_code
@@ -40,9 +40,9 @@ _OF_CODE = ("__code__", "__defaults__", "__func__")
 
 @record(frozen=True, slots=True)
 class Guard:
-    """What a trace assumes of a source: `kind` is "is" (identity), "equals" (type and value), "type", "aval" (an array
-    of this dtype and shape), "state" (of an object), "keys" (type and keys of a container), "items" (all items of a
-    collection), "same" (the object that another source leads to) or "absent" (there is nothing).
+    """Guard on a source. `kind` is "is" (identity), "equals" (type and value), "type", "aval" (an array of this dtype
+    and shape), "state" (of an object), "keys" (type and keys of a container), "items" (all items of a collection),
+    "same" (the object of another source) or "absent" (no value).
     """
 
     source: Source
@@ -51,35 +51,35 @@ class Guard:
 
     def holds(self) -> bool:
         try:
-            found = self.source.read()
+            result = self.source.read()
             other = self.expected.read() if self.kind == "same" else None
         except GONE:
             return self.kind == "absent"
         if self.kind == "absent":
             return False
         if self.kind == "is":
-            return found is self.expected
+            return result is self.expected
         if self.kind == "same":
-            return found is other
+            return result is other
         if self.kind == "type":
-            return type(found) is self.expected
+            return type(result) is self.expected
         if self.kind == "aval":
-            return type(found) is np.ndarray and (found.dtype, found.shape) == self.expected
+            return type(result) is np.ndarray and (result.dtype, result.shape) == self.expected
         if self.kind == "equals":
-            return found is self.expected or exact(found) == exact(self.expected)
+            return result is self.expected or exact(result) == exact(self.expected)
         if self.kind == "state":
-            return bool(state_key(found) == self.expected)
+            return bool(state_key(result) == self.expected)
         if self.kind == "items":
-            return _same_items(all_of(found), self.expected)
-        return bool(keys_of(found) == self.expected)
+            return _same_items(all_of(result), self.expected)
+        return bool(keys_of(result) == self.expected)
 
     @property
     def is_of_number(self) -> bool:
-        """Whether it says which number a source holds."""
+        """Whether it guards the value of a number."""
         return self.kind == "equals" and is_number(self.expected)
 
     def holds_a(self, cls: type) -> bool:
-        """Whether the source holds an instance of exactly `cls`."""
+        """Whether it guards that the source holds an instance of exactly `cls`."""
         try:
             return type(self.source.read()) is cls
         except GONE:
@@ -87,7 +87,8 @@ class Guard:
 
     @property
     def implied(self) -> bool:
-        """Whether it is about the code itself: which function or built-in a name means, and what that is made of."""
+        """Whether it concerns the code itself: which function or built-in a name refers to, and the parts of a
+        function."""
         return self.kind == "is" and (isinstance(self.source, Name) or self.source.name in _OF_CODE)
 
     def now(self) -> str:
@@ -117,17 +118,17 @@ class Guard:
 
 
 def short(x: Any) -> str:
-    """A value for messages."""
+    """A value, shortened for messages."""
     if isinstance(x, types.FunctionType | type | types.ModuleType):
         return f"{'module ' if isinstance(x, types.ModuleType) else ''}{x.__name__}"
     if isinstance(x, np.ndarray):
         return f"an array {x.dtype}{list(x.shape)}"
-    text = repr(x) if isinstance(x, shadow.VALUES) else f"a {type(x).__name__}"
+    text = repr(x) if isinstance(x, function_proxies.VALUES) else f"a {type(x).__name__}"
     return text if len(text) < 60 else text[:57] + "..."
 
 
 def all_of(x: Any) -> list[Any]:
-    """The type of a collection and all that is in it."""
+    """The type of a collection and all its items, recursively."""
     return [type(x), *items_in(x)]
 
 
@@ -135,45 +136,45 @@ _COLLECTIONS: tuple[Any, ...] = (list, deque, OrderedDict, dict, set, frozenset,
 
 
 def _kind_of(x: Any) -> Any:
-    """The class of Python's that a collection is of."""
+    """The built-in class of a collection."""
     return next((kind for kind in _COLLECTIONS if isinstance(x, kind)), type(x))
 
 
 def items_in(x: Any) -> Iterable[Any]:
-    """All that is in a collection, pairs if it is a dict; its own methods do not notice."""
+    """All items of a collection, pairs for a dict, read without its own methods."""
     kind = _kind_of(x)
-    found: Iterable[Any] = kind.items(x) if issubclass(kind, dict) else kind.__iter__(x)
-    return found
+    results: Iterable[Any] = kind.items(x) if issubclass(kind, dict) else kind.__iter__(x)
+    return results
 
 
 def copied(x: Any) -> Any:
-    """A copy of a collection; methods of a class of the user's do not notice."""
+    """A copy of a collection, made without methods of a user class."""
     cls: Any = type(x)
     if not is_user_code(cls):
         return copy.copy(x)
     kind = _kind_of(x)
-    made = kind.__new__(cls)
+    result = kind.__new__(cls)
     if isinstance(x, dict):
         if isinstance(x, defaultdict):
-            made.default_factory = x.default_factory
+            result.default_factory = x.default_factory
         for key, value in items_in(x):
-            kind.__setitem__(made, key, value)
+            kind.__setitem__(result, key, value)
     elif isinstance(x, deque):
-        deque.__init__(made, items_in(x), x.maxlen)
+        deque.__init__(result, items_in(x), x.maxlen)
     else:
-        kind.__init__(made, items_in(x))
+        kind.__init__(result, items_in(x))
     for name, value in attributes(x):
-        object.__setattr__(made, name, value)
-    return made
+        object.__setattr__(result, name, value)
+    return result
 
 
 def is_number(x: Any) -> bool:
-    """Whether it may be an input of the graph: a number of Python's or NumPy's, no class with operators."""
+    """Whether it may be a graph input: a Python or NumPy number, not of a user class with operators."""
     return isinstance(x, _VARYING) and type(x).__module__ in ("builtins", "numpy")
 
 
 def _same_items(found: list[Any], expected: list[Any]) -> bool:
-    """Whether these are the same objects, or equal values of the same type."""
+    """Whether the items are the same objects, or equal values of the same type."""
     if len(found) != len(expected):
         return False
     return all(map(operator.is_, found, expected)) or all(map(_same_item, found, expected))
@@ -201,14 +202,14 @@ def keys_of(x: Any) -> Any:
 
 
 class Printed:
-    """What traced code prints: held back until it is known that the call does not run again, and print it then."""
+    """Printed output of traced code, held back until it is known that the call does not run again."""
 
     def __init__(self) -> None:
         self.out: Any = sys.stdout
         self.texts: list[str] = []
 
     def add(self, *values: Any, **options: Any) -> None:
-        """`print(*values)`, to where Python prints."""
+        """Hold back `print(*values)` to the standard output."""
         if self.out is None or sys.stdout is not self.out:  # what is printed there may be looked at
             print(*values, **options)  # noqa: T201
             return
@@ -217,20 +218,20 @@ class Printed:
         self.texts.append(text.getvalue())
 
     def release(self) -> None:
-        """Print what was held back."""
+        """Print the held output."""
         texts, self.texts = self.texts, []
         if texts and self.out is not None:
             self.out.write("".join(texts))
 
     def settle(self, ends: bool) -> None:
-        """Print what was held back if the call `ends` with this; if not, it runs again, and prints then."""
+        """Print the held output if the call `ends` with this; otherwise the call runs again, and prints then."""
         if ends:
             self.release()
         self.out, self.texts = None, []
 
 
 class Assumptions:
-    """What one trace assumes of the world: guards; and which places its calls write to, by their keys."""
+    """Guards of one trace, and the keys of the locations that its calls write to."""
 
     varying: Collection[Hashable] = ()
     asks_functions = False  # whether traced code asks for their signatures, and what else they have
@@ -247,26 +248,26 @@ class Assumptions:
 
     @property
     def once(self) -> bool:
-        """Whether the trace is of one call, so that what it reads and does is never asked or done again."""
+        """Whether the trace is of a single call, so that its reads and writes are never repeated."""
         return STEPS in self.varying
 
     @property
     def drawn(self) -> int:
-        """How often random numbers have been drawn."""
+        """The number of random draws so far."""
         return 0 if self.draws is None else len(self.draws.steps)
 
     def moved(self, output: Callable[[Any], Any]) -> list[Any]:
-        """The effects on generators of random numbers, with what `output` makes of their states."""
+        """The effects on random generators; `output` makes outputs of their states."""
         moved = () if self.draws is None else self.draws.moved()
         return [Effect("state", source, None, output(x)) for source, x in moved]
 
     @property
     def states(self) -> list[Any]:
-        """The states of generators of random numbers, where they are values."""
+        """The states of random generators that are traced values."""
         return [] if self.draws is None else [x.value for x in self.draws.streams.values()]
 
     def read(self, captures: Sequence[Capture]) -> list[Any] | None:
-        """The captured arrays as they are now; None when a guard does not hold or an array has changed its kind."""
+        """The present captured arrays; None if a guard fails or an array has changed its dtype or shape."""
         rewind(CALLS.call)
         for guard in self.guards:
             if not guard.holds():
@@ -276,12 +277,12 @@ class Assumptions:
                 self.draws.run()
             except GONE:
                 return None
-        found = [_present(c) for c in captures]
-        return None if any(x is None for x in found) else found
+        results = [_present(c) for c in captures]
+        return None if any(x is None for x in results) else results
 
     def changed_numbers(self) -> list[Hashable]:
-        """The keys of sources of numbers that are to become inputs: they held another float when this was traced, or
-        they, or the containers that they are items of, are written by each call."""
+        """The keys of number sources that must become inputs: they held another float during tracing, or each call
+        writes to them or to their containers."""
         numbers = [g for g in self.guards if g.is_of_number]
         acts = any(g.source.acts for g in numbers)  # a function of the user's is asked where all guards before it hold
         failed = [g for g in self._failed() if g.is_of_number] if acts else [g for g in numbers if not g.holds()]
@@ -293,14 +294,14 @@ class Assumptions:
         ]
 
     def failures(self, captures: Sequence[Capture]) -> list[str]:
-        """What keeps `read` from an answer, in words."""
-        found = [f"{g}, now {g.now()}" for g in self._failed()]
-        captures = [c for c in captures if not (found and c.source is not None and c.source.acts)]
-        return found + [f"{c.source} is no longer {c.node.aval}{_now(c)}" for c in captures if _present(c) is None]
+        """Descriptions of the failing guards."""
+        results = [f"{g}, now {g.now()}" for g in self._failed()]
+        captures = [c for c in captures if not (results and c.source is not None and c.source.acts)]
+        return results + [f"{c.source} is no longer {c.node.aval}{_now(c)}" for c in captures if _present(c) is None]
 
     def _failed(self) -> Iterator[Guard]:
-        """The guards that do not hold. What functions of the user's answer is asked where all before hold: a call that
-        is another one does not come there."""
+        """The failing guards. Guards that call user functions are evaluated only if all guards before them hold,
+        because another call does not reach them."""
         failed = False
         for guard in self.guards:
             if not (failed and guard.source.acts) and not guard.holds():
@@ -309,7 +310,7 @@ class Assumptions:
 
 
 def _around(source: Source) -> list[Source]:
-    """A place and the one that it is in, if that is none of an object of the user's."""
+    """A source and its parent, if the parent is a source."""
     return [x for x in (source, source.parent) if isinstance(x, Source)]
 
 
@@ -322,7 +323,7 @@ def _now(capture: Capture) -> str:
 
 
 def _present(capture: Capture) -> Any:
-    """The captured array or float as it is now; None when there is none of the right dtype and shape."""
+    """The present captured array or float; None if there is none of the right dtype and shape."""
     try:
         array = capture.array if capture.source is None else capture.source.read()
     except GONE:

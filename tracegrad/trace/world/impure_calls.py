@@ -1,8 +1,8 @@
-"""Functions that run as they are in a trace, and read what no call can ask for again: clocks, files, queues.
+"""Detect impure calls in untraced code: functions that read clocks, files or queues.
 
-Where shadows run, such reads are refused. Methods of dataclasses, namedtuples and containers run as they are; of those
-whose code names such things, it is only known when one is called. So Python is asked to tell of calls, while there are
-any, and the one that is called ends the trace before it does anything: the call runs as plain Python.
+Shadows refuse impure reads. Methods of dataclasses, namedtuples and containers run untraced, and whether one that names
+an impure function is called is only known at run time. If there are suspects, a profiling hook
+reports calls. A suspect's call ends the trace before it has an effect, and the call runs as plain Python.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from tracegrad.trace.builder.builder import current_trace
 from tracegrad.trace.bytecode.exception_regions import Namespace
-from tracegrad.trace.proxies import function_proxies as shadow
+from tracegrad.trace.proxies import function_proxies
 from tracegrad.trace.proxies.ambient_state import READERS
 from tracegrad.trace.proxies.file_access import FILES, file_by_name
 from tracegrad.trace.proxies.opaque_state import Opaque, State, is_constant
@@ -32,7 +32,7 @@ _NAMED = frozenset([*REFUSED, *READERS, *FILES, id(np.random.default_rng)])
 
 
 class Unasked:
-    """The functions that one trace must not run as they are."""
+    """Functions that one trace must not run untraced (impure functions)."""
 
     def __init__(self, world: Any):
         self.world = world
@@ -41,7 +41,8 @@ class Unasked:
         self._before: Any = None
 
     def watch(self, function: types.FunctionType) -> None:
-        """End the trace if it calls the function, or one that this names, and that reads such things."""
+        """Abort the trace if it calls this function, or a function that it names, and the called one reads impure
+        state."""
         if self.world.once:
             return
         seen: set[types.FunctionType] = set()
@@ -51,15 +52,15 @@ class Unasked:
             if fun in seen:
                 continue
             seen.add(fun)
-            found = list(_reached(fun))
-            waiting += [x for x in found if isinstance(x, types.FunctionType) and is_user_function(x)]
-            what = next(filter(None, (_name_of(x, fun) for x in found)), "")
+            results = list(_reached(fun))
+            waiting += [x for x in results if isinstance(x, types.FunctionType) and is_user_function(x)]
+            what = next(filter(None, (_name_of(x, fun) for x in results)), "")
             if what:
                 self._suspect(fun, what)
                 self._as_they_are[id(function.__code__)] = function.__code__
 
     def is_suspect(self, function: types.FunctionType) -> bool:
-        """Whether the trace may end where the function is called."""
+        """Whether calling the function may abort the trace."""
         return id(function.__code__) in self._as_they_are
 
     def _suspect(self, fun: types.FunctionType, what: str) -> None:
@@ -73,16 +74,16 @@ class Unasked:
     def _called(self, frame: types.FrameType, event: str, arg: Any) -> None:
         if self._before is not None:
             self._before(frame, event, arg)
-        found = self._suspects.get(id(frame.f_code)) if event == "call" else None
-        if found is None or isinstance(frame.f_globals, Namespace):
+        result = self._suspects.get(id(frame.f_code)) if event == "call" else None
+        if result is None or isinstance(frame.f_globals, Namespace):
             return
         trace = current_trace()
         if trace is not None and trace.world is self.world and self.world.open:
-            text = f"{found[0].co_qualname}, a method that no trace sees, reads {found[1]}"
+            text = f"{result[0].co_qualname}, a method that no trace sees, reads {result[1]}"
             raise self.world.builder.gives_up(f"{text}; do that outside and pass the result")
 
     def restore(self) -> None:
-        """Let Python tell of no more calls."""
+        """Remove the profiling hook."""
         if self._suspects:
             self._suspects.clear()
             self._as_they_are.clear()
@@ -91,25 +92,26 @@ class Unasked:
 
 
 def _reached(fun: types.FunctionType) -> Iterator[Any]:
-    """What the names in the code of a function mean, attributes of modules and of classes of packages included."""
+    """The objects that names in the code of a function refer to, including attributes of modules and of package
+    classes."""
     names = _names(fun.__code__)
-    found = [shadow.contents(cell) for cell in fun.__closure__ or ()]
+    results = [function_proxies.contents(cell) for cell in fun.__closure__ or ()]
     spaces = fun.__globals__, vars(builtins)
     for name in names:
         space = next((space for space in spaces if name in space), None)
         if space is not None:
-            found.append(space[name])
+            results.append(space[name])
         elif name in sys.modules and name in sys.stdlib_module_names:
-            found.append(sys.modules[name])  # imported by the function itself
+            results.append(sys.modules[name])  # imported by the function itself
     seen: set[int] = set()
-    while found:
-        x = found.pop()
+    while results:
+        x = results.pop()
         if id(x) in seen:
             continue
         seen.add(id(x))
         yield x
         if isinstance(x, types.ModuleType) and not is_user_module(x):
-            found += [vars(x)[name] for name in names if name in vars(x)]
+            results += [vars(x)[name] for name in names if name in vars(x)]
 
 
 def _names(code: types.CodeType) -> set[str]:
@@ -118,7 +120,7 @@ def _names(code: types.CodeType) -> set[str]:
 
 
 def _name_of(x: Any, fun: types.FunctionType) -> str:
-    """What is not to be read, in words; "" for what may be."""
+    """A description of an impure object; "" for a permitted one."""
     cls: Any = type(x)
     named = cls if is_user_code(cls) and not isinstance(x, type) else x  # whose own code is not to run
     name = str(getattr(named, "__qualname__", cls.__qualname__))
@@ -132,7 +134,7 @@ def _name_of(x: Any, fun: types.FunctionType) -> str:
         return f"a {name} from outside"
     if isinstance(x, types.ModuleType | type) or is_constant(x) or is_user_code(cls):
         return ""
-    if isinstance(x, (*shadow.VALUES, *shadow.COLLECTIONS, tuple, np.ndarray)) or callable(x):
+    if isinstance(x, (*function_proxies.VALUES, *function_proxies.COLLECTIONS, tuple, np.ndarray)) or callable(x):
         return ""
     try:
         State(x, compare=True)

@@ -1,9 +1,8 @@
-"""Functions of `functools.lru_cache` in traced code: their caches are asked at each call.
+"""Trace functions with a `functools.lru_cache`: each call queries the real cache.
 
-So an answer is what Python's cache has, whatever the function reads has become since; what the function does, it does
-when the cache does not know the answer. Traced numbers are asked for, as keys of dicts are. Only where that would cost
-a derivative, or where nothing can be told from the cache since the function depends on nothing else, does the function
-run on the traced number itself.
+The result is the cached one, even if outside state has changed since. On a cache miss the function runs with its side
+effects. Traced numbers are read as keys, as for dicts. The function runs on the traced number itself only if reading
+would lose a derivative, or if the function depends on nothing else, so that the cache makes no difference.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.ops import Carrier
-from tracegrad.trace.proxies import function_proxies as shadow
+from tracegrad.trace.proxies import function_proxies
 from tracegrad.trace.proxies.opaque_state import is_constant
 from tracegrad.trace.sources.class_patching import CACHED
 from tracegrad.trace.sources.code_origin import is_user_code, is_user_function, is_user_module
@@ -31,7 +30,7 @@ __all__ = ["Cached", "cached"]
 
 
 class Cached(Source):
-    """What a function with a cache, the parent, answers to the arguments, and those by keyword, in `name`."""
+    """The result of a cached function, the parent, for the positional and keyword arguments in `name`."""
 
     __slots__ = ()
     acts = True
@@ -54,15 +53,15 @@ class Cached(Source):
     @property
     def path(self) -> str:
         args, kwargs = self.name
-        given = [*map(repr, args), *(f"{k}={x!r}" for k, x in kwargs.items())]
-        return f"{self.parent.__name__}({', '.join(given)})"
+        inputs = [*map(repr, args), *(f"{k}={x!r}" for k, x in kwargs.items())]
+        return f"{self.parent.__name__}({', '.join(inputs)})"
 
 
 class Remembered(Cached):
-    """What the cache of a function has, which is asked only if it surely has that: the function may change something.
+    """The cached result of a function, read only if the cache surely has it, because the function may have side
+    effects.
 
-    A cache forgets what it has where it is full and takes something else, and where it is emptied, which begins its
-    counts anew.
+    A full cache drops a result when it stores another one, and an emptied cache drops all and resets its counts.
     """
 
     __slots__ = ("_misses", "_total")
@@ -89,7 +88,7 @@ class Remembered(Cached):
 
 
 def _has(fun: Any, args: Any, kwargs: Any) -> bool | None:
-    """Whether the cache of a function has an answer; None where nobody can tell who does not ask it."""
+    """Whether the cache of a function has a result; None if this cannot be determined without calling it."""
     if kwargs or fun.cache_parameters()["typed"]:
         return None
     size = fun.cache_info().currsize
@@ -101,15 +100,15 @@ def _has(fun: Any, args: Any, kwargs: Any) -> bool | None:
 def _key(x: Any) -> Hashable:
     if type(x) is tuple:
         return tuple, *map(_key, x)
-    return type(x), x if isinstance(x, shadow.VALUES) else id(x)
+    return type(x), x if isinstance(x, function_proxies.VALUES) else id(x)
 
 
 class _Inside(Exception):
-    """What has come from the trace itself is no key of a cache."""
+    """Raised for a value made by the trace itself, which cannot be a cache key."""
 
 
 def cached(real: Any, within: Source, world: Any) -> Any:
-    """What stands for a function with a cache, given where the function in it is found."""
+    """The stand-in of a cached function; `within` is the source of the wrapped function."""
 
     @functools.wraps(real.__wrapped__)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -118,17 +117,17 @@ def cached(real: Any, within: Source, world: Any) -> Any:
         every = (*args, *kwargs.values())
         told = any(_state(real, every))
         try:
-            given = _given(args, kwargs, world, told)
+            inputs = _given(args, kwargs, world, told)
         except _Inside:
             inside = _run(world, real, within, args, kwargs)
             if _is_value(inside):
                 return inside
             try:  # else it is the object that the cache has, which may be changed, or is another's to change
-                given = _given(args, kwargs, world, True)
+                inputs = _given(args, kwargs, world, True)
             except _Inside:
                 return inside
-        answer, kind = _answer(world, real, *given)
-        return world.translate(answer, kind(real, given))
+        answer, kind = _answer(world, real, *inputs)
+        return world.translate(answer, kind(real, inputs))
 
     def refused(*_: Any, **__: Any) -> Any:
         raise world.builder.gives_up(f"the cache of {real.__name__} is looked at or emptied")
@@ -142,7 +141,8 @@ def cached(real: Any, within: Source, world: Any) -> Any:
 
 
 def _answer(world: Any, real: Any, args: Any, kwargs: Any) -> tuple[Any, type[Cached]]:
-    """What the cache, or else the function, answers outside of the trace, and how it is asked again."""
+    """The result of the cache, or else of the function, outside of the trace, and the source class that reads it
+    again."""
     name = real.__name__
     if world.changed and Written(world).may_be_reached([real, *args, *kwargs.values()]):
         raise world.builder.gives_up(f"{name}, which has a cache, may read what was written before it is called")
@@ -180,24 +180,24 @@ def _given(args: Any, kwargs: Any, world: Any, told: bool) -> tuple[Any, dict[st
 
 
 def _outside(x: Any, world: Any, told: bool) -> Any:
-    """What the cache is given for one of the arguments; `_Inside` if that must not get there. A traced number is asked
-    for if something can be `told` from the cache that cannot from the function."""
+    """The argument to pass to the cache; raises `_Inside` if it must not get there. A traced number is read if `told`:
+    the cache may differ from the function."""
     if isinstance(x, Carrier):
         return _asked(x, told)
-    if isinstance(x, shadow.VALUES):
+    if isinstance(x, function_proxies.VALUES):
         if isinstance(x, str) and spells(x):
             raise _Inside  # where it is seen what becomes of it
         return x
     if type(x) is tuple:
         return tuple([_outside(y, world, told) for y in x])
     if type(x).__hash__ is None:
-        hash(shadow.unshadowed(x))  # raises what Python raises
-    found = shadow.unshadowed(x)
-    if found is x:
-        found = world.real_of(x)
-    if found is x and (isinstance(x, types.FunctionType) or tree.is_node(x) or shadow.is_user_object(x)):
+        hash(function_proxies.unshadowed(x))  # raises what Python raises
+    result = function_proxies.unshadowed(x)
+    if result is x:
+        result = world.real_of(x)
+    if result is x and (isinstance(x, types.FunctionType) or tree.is_node(x) or function_proxies.is_user_object(x)):
         raise _Inside
-    return found
+    return result
 
 
 def _asked(x: Any, told: bool) -> Any:
@@ -213,8 +213,8 @@ def _asked(x: Any, told: bool) -> Any:
 
 
 def _state(real: Any, args: Any) -> Iterator[tuple[Source | None, Any, bool]]:
-    """What a function may read that can change, its own cache included: where it is, if it is in a variable, and what;
-    and whether the function may change something by it."""
+    """The mutable state that a function may read, its own cache included: the source if it is in a variable, the
+    object, and whether the function may change it."""
     yield from ((None, x, True) for x in args if not _is_immutable(x))
     for fun in _reached(real):
         defaults = (*(fun.__defaults__ or ()), *(fun.__kwdefaults__ or {}).values())
@@ -224,34 +224,38 @@ def _state(real: Any, args: Any) -> Iterator[tuple[Source | None, Any, bool]]:
             if value is real:
                 yield source, None, False
             elif not _is_function(value) and not _is_code(value):
-                yield source, value, source.name in assigned or not isinstance(value, (*shadow.VALUES, np.ndarray))
+                yield (
+                    source,
+                    value,
+                    source.name in assigned or not isinstance(value, (*function_proxies.VALUES, np.ndarray)),
+                )
 
 
 def _is_value(x: Any) -> bool:
-    """Whether nobody can tell an answer from another one that is equal to it."""
+    """Whether a result cannot be distinguished from an equal one."""
     if type(x) is tuple:
         return all(map(_is_value, x))
     if isinstance(x, Carrier):
         number: Any = x
         return not (number.shape or number.is_array)
-    return isinstance(x, (type, *shadow.VALUES))
+    return isinstance(x, (type, *function_proxies.VALUES))
 
 
 def _is_immutable(x: Any) -> bool:
-    return all(map(_is_immutable, x)) if type(x) is tuple else isinstance(x, (*shadow.VALUES, Carrier))
+    return all(map(_is_immutable, x)) if type(x) is tuple else isinstance(x, (*function_proxies.VALUES, Carrier))
 
 
 def _reached(real: Any) -> list[types.FunctionType]:
-    """The functions of the user's that a function may run: itself, and those that it names."""
-    found: dict[types.FunctionType, None] = {}
+    """The user functions that a function may run: itself, and the functions that it names."""
+    table: dict[types.FunctionType, None] = {}
     waiting = [real]
     while waiting:
         fun = waiting.pop()
         fun = getattr(fun, "__wrapped__", fun)
-        if isinstance(fun, types.FunctionType) and fun not in found:
-            found[fun] = None
+        if isinstance(fun, types.FunctionType) and fun not in table:
+            table[fun] = None
             waiting += [value for _, value in variables(fun) if _is_function(value)]
-    return list(found)
+    return list(table)
 
 
 def _is_function(x: Any) -> bool:

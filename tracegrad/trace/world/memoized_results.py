@@ -1,6 +1,6 @@
-"""What a function remembers by the value that it had it for: `if np.array_equal(x, self.last): return self.value`.
+"""Detect results memoized by comparison (`if np.array_equal(x, self.last): return self.value`).
 
-Where the array is what is being differentiated, and nothing of the result depends on it, the derivative is lost.
+If the compared array is differentiated and no result depends on it, the derivative is lost, which is an error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tracegrad.ops.elementwise.table import (
     subtract,
 )
 from tracegrad.ops.shape.linear import full
-from tracegrad.trace.builder.abort import TURN_BY_TURN
+from tracegrad.trace.builder.abort import ITERATION_BY_ITERATION
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.sources.sources import CALLS, Source
 
@@ -37,16 +37,16 @@ _WRITTEN: weakref.WeakKeyDictionary[Any, set[Hashable]] = weakref.WeakKeyDiction
 
 
 def note_written(function: Any, places: Collection[Hashable]) -> None:
-    """A trace of a function writes to these places."""
+    """Record the locations that a trace of a function writes to."""
     if places:
         with contextlib.suppress(TypeError):  # of what cannot be referred to weakly
             _WRITTEN.setdefault(function, set()).update(places)
 
 
 def require_not_remembered(builder: TraceBuilder, asked: int, outputs: Sequence[Any]) -> None:
-    """Raise if one of the questions from number `asked` on was answered by what is being differentiated having the
-    elements of something from outside, and none of the outputs has a derivative, or one is computed from what the
-    function itself has left outside, in an earlier call."""
+    """Raise if a guard from number `asked` on compared a differentiated value with the elements of an outside one and
+    found them equal, and no output has a derivative, or an output depends on values that the function stored in an
+    earlier call."""
     partly = any(not is_literal(x) and builder.has_derivative(x.node) for x in outputs)
     if partly and not _reads_own(builder, outputs):
         return
@@ -61,7 +61,7 @@ def require_not_remembered(builder: TraceBuilder, asked: int, outputs: Sequence[
 
 
 def _reads_own(builder: TraceBuilder, outputs: Sequence[Any]) -> bool:
-    """Whether outputs are computed from numbers that the function has written in another call."""
+    """Whether outputs depend on numbers that the function has written in another call."""
     call = CALLS.call
     try:
         written = _WRITTEN.get(call.function) if call is not None else None
@@ -82,14 +82,14 @@ def _reads_own(builder: TraceBuilder, outputs: Sequence[Any]) -> bool:
 
 
 def _way(source: Source) -> Iterator[Source]:
-    """A place, and those on the way to it."""
+    """A location, and the locations on the path to it."""
     while isinstance(source, Source):
         yield source
         source = source.parent
 
 
 class _Outside:
-    """What a trace has read from outside: the nodes of arrays, and numbers."""
+    """The values that a trace has read from outside: array nodes, and numbers."""
 
     def __init__(self, builder: TraceBuilder):
         self.builder = builder
@@ -98,7 +98,7 @@ class _Outside:
         self.nodes = {c.node for c in builder.captures.values() if c.source is not None or self._is_known(c.array)}
 
     def _is_known(self, x: Any) -> bool:
-        """Whether it is an array, or a number of NumPy's, that a class has."""
+        """Whether it is an array or a NumPy number held by a class."""
         return x is not None and (any(x is y for y in self.arrays) or (x.ndim == 0 and x.item() in self.numbers))
 
     def has(self, x: Any) -> bool:
@@ -107,31 +107,31 @@ class _Outside:
         return x in self.nodes or (x.op is full and x.aval.shape == () and dict(x.params)["value"] in self.numbers)
 
     def is_near(self, node: Node) -> bool:
-        """Whether it is by how much something differs from what is outside."""
+        """Whether it is the difference of a value from an outside value."""
         apart = node.operands[0] if node.op is absolute else None
         return apart is not None and apart.op is subtract and any(map(self.has, apart.inputs))
 
 
-def _compares(outside: _Outside, answer: Node, truth: bool) -> bool:
-    """Whether an answer, `truth`, is that something with a derivative equals what is outside."""
-    seen, stack = set[Node](), [(answer, truth)]
+def _compares(outside: _Outside, answer: Node, boolean: bool) -> bool:
+    """Whether the boolean `boolean` says that a differentiated value equals an outside one."""
+    seen, stack = set[Node](), [(answer, boolean)]
     while stack:
-        node, truth = stack.pop()
+        node, boolean = stack.pop()
         if node.several:
             _require_no_comparison(outside.builder, node)
         if node in seen or node.several or node.aval.dtype.kind != "b":
             continue
         seen.add(node)
-        same = node.op is (equal if truth else not_equal) and any(map(outside.has, node.inputs))
+        same = node.op is (equal if boolean else not_equal) and any(map(outside.has, node.inputs))
         near = node.op in (less, less_equal, greater, greater_equal) and any(map(outside.is_near, node.operands))
         if same or near:
             return any(outside.builder.has_derivative(x) for x in node.operands)
-        stack += [(x, truth != (node.op is logical_not)) for x in node.operands]
+        stack += [(x, boolean != (node.op is logical_not)) for x in node.operands]
     return False
 
 
 def _require_no_comparison(builder: TraceBuilder, loop: Node) -> None:
-    """Begin again, with all loops recorded turn by turn, if this one compares: with what is not seen here."""
+    """Restart with all loops recorded iteration by iteration if this loop compares with a value not visible here."""
     compares = any(x.op is equal for region in loop.regions for x in region.everywhere())
-    if compares and TURN_BY_TURN not in builder.world.varying:
-        raise builder.restarts(TURN_BY_TURN, "a loop may have found what is remembered")
+    if compares and ITERATION_BY_ITERATION not in builder.world.varying:
+        raise builder.restarts(ITERATION_BY_ITERATION, "a loop may have found what is remembered")

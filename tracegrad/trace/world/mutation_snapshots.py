@@ -1,7 +1,7 @@
-"""What functions that run as they are may change where no shadow sees it, and how it was before.
+"""Snapshot and restore state that untraced functions may mutate.
 
-Methods of dataclasses, namedtuples, enumerations and containers of the user's run on real functions. The containers and
-generators of random numbers that their code names, and the variables that it assigns, are looked at before and after.
+Methods of user-defined dataclasses, namedtuples, enumerations and containers run untraced. The containers and random
+generators that their code names, and the variables that it assigns, are compared before and after.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _STORES = {"STORE_GLOBAL": "global", "DELETE_GLOBAL": "global", "STORE_DEREF": "
 
 
 class Unseen:
-    """The state beside some functions."""
+    """Snapshots of the state that some functions may change."""
 
     def __init__(self) -> None:
         self._states: dict[int, tuple[str, State]] = {}
         self._variables: dict[Any, tuple[str, Callable[[], Any], Callable[[Any], None], Any]] = {}
 
     def watch(self, function: types.FunctionType) -> None:
-        """Look at what the function names, before it runs."""
+        """Snapshot the state that the function names, before it runs."""
         space = function.__globals__
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
         for kind, name in _named(function.__code__):
@@ -70,12 +70,12 @@ class Unseen:
                 self._states[id(value)] = name, State(value)
 
     def changed(self) -> str:
-        """The name of something that was changed since; "" for nothing."""
+        """The name of a changed object; "" if there is none."""
         names = [name for name, read, _, before in self._variables.values() if read() is not before]
         return next(iter(names + [name for name, held in self._states.values() if not held.is_kept]), "")
 
     def restore(self) -> None:
-        """Put everything back as it was."""
+        """Restore the snapshots."""
         for _, read, write, before in self._variables.values():
             if read() is not before:
                 write(before)
@@ -98,12 +98,12 @@ def _fill(cell: Any, x: Any) -> None:
 
 @functools.lru_cache(maxsize=4096)
 def _named(code: types.CodeType) -> tuple[tuple[str, str], ...]:
-    """The variables from outside that the code, or that of a function in it, reads and assigns."""
+    """The outside variables that the code, nested functions included, reads and assigns."""
     return tuple(dict.fromkeys(_all_named(code)))
 
 
 def assigned_by(code: types.CodeType) -> Iterator[tuple[str, str]]:
-    """The variables from outside that the code assigns: "global" or "cell", and the name."""
+    """The outside variables that the code assigns: "global" or "cell", and the name."""
     for step in decoded(code):
         kind = _STORES.get(step.opname)
         if kind is not None and (kind == "global" or step.argval in code.co_freevars):

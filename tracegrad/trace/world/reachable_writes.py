@@ -1,4 +1,4 @@
-"""What functions that run as they are can reach, and whether traced code has written to any of that."""
+"""Compute whether traced code has written to objects that untraced functions can reach (reachability)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.ops import TapeCarrier
-from tracegrad.trace.proxies import function_proxies as shadow
+from tracegrad.trace.proxies import function_proxies
 from tracegrad.trace.proxies.opaque_state import is_constant
 from tracegrad.trace.sources.class_patching import CACHED, genuine
 from tracegrad.trace.sources.code_origin import is_user_code, is_user_function, is_user_module
@@ -25,9 +25,9 @@ _LISTS = (list, tuple, set, frozenset, deque)
 
 
 def variables(fun: types.FunctionType) -> Iterator[tuple[Source, Any]]:
-    """The variables from outside that the code of a function, or of one in it, names."""
+    """The outside variables that the code of a function, nested functions included, names."""
     for cell, name in zip(fun.__closure__ or (), fun.__code__.co_freevars):
-        yield Cell(cell, name), shadow.contents(cell)
+        yield Cell(cell, name), function_proxies.contents(cell)
     for name in _names(fun.__code__):
         if name in fun.__globals__:
             yield Global(fun.__globals__, name), fun.__globals__[name]
@@ -41,7 +41,7 @@ def _names(code: types.CodeType) -> Iterator[str]:
 
 
 class Written:
-    """What the code traced so far has written to."""
+    """Objects that the code traced so far has written to."""
 
     def __init__(self, world: Any):
         self._world = world
@@ -53,12 +53,12 @@ class Written:
                 self._objects.add(id(effect.holder.read()))
 
     def may_be_reached(self, beginning: Iterable[Any]) -> bool:
-        """Whether code that begins with these objects may come to anything of it; so it may by what is not understood,
-        and by what is large."""
+        """Whether code that starts from these objects may reach a written object; true for objects that are not
+        understood, and for large graphs."""
         waiting, seen = list(beginning), dict[int, Any]()
         while waiting:
             x = waiting.pop()
-            if (isinstance(x, shadow.VALUES) and type(x) is not frozenset) or id(x) in seen:
+            if (isinstance(x, function_proxies.VALUES) and type(x) is not frozenset) or id(x) in seen:
                 continue
             seen[id(x)] = x
             parts = self._parts(x) if id(x) not in self._objects and len(seen) < _MOST_REACHED else None
@@ -68,7 +68,7 @@ class Written:
         return False
 
     def _parts(self, x: Any) -> list[Any] | None:
-        """What code that has an object may come to; None if that may be anything."""
+        """The objects reachable in one step from an object; None if any object may be reachable."""
         if isinstance(x, np.ndarray | TapeCarrier):
             return None if self._arrays or (isinstance(x, np.ndarray) and x.dtype.hasobject) else []
         if isinstance(x, types.FunctionType) and is_user_function(x):
@@ -84,18 +84,18 @@ class Written:
         return self._of_object(x)
 
     def _of_function(self, x: types.FunctionType) -> list[Any] | None:
-        found: list[Any] = [x.__defaults__, x.__kwdefaults__, *vars(x).values()]
+        results: list[Any] = [x.__defaults__, x.__kwdefaults__, *vars(x).values()]
         for source, value in variables(x):
             if self._world.writes.renamed(source):
                 return None
             if not isinstance(value, types.ModuleType) or not is_user_module(value):
-                found.append(value)
+                results.append(value)
                 continue
             for name in _names(x.__code__):
                 if self._world.writes.renamed(Global(vars(value), name)):
                     return None
-                found.append(vars(value).get(name))
-        return found
+                results.append(vars(value).get(name))
+        return results
 
     def _of_object(self, x: Any) -> list[Any] | None:
         if isinstance(x, functools.partial):
@@ -106,7 +106,7 @@ class Written:
             return [x.__wrapped__]
         if isinstance(x, property):
             return [x.fget, x.fset, x.fdel]
-        if shadow.is_user_object(x) and not any("__slots__" in vars(cls) for cls in type(x).__mro__):
+        if function_proxies.is_user_object(x) and not any("__slots__" in vars(cls) for cls in type(x).__mro__):
             return [type(x), *vars(x).values()]
         return [] if is_constant(x) else None
 
@@ -116,5 +116,5 @@ def _held(cls: type) -> list[Any]:
 
 
 def _is_space(effect: Any) -> bool:
-    """Whether a global variable was assigned, which is asked by its name."""
+    """Whether the effect assigns a global variable, which is found by its name."""
     return effect.kind == "item" and hasattr(effect.holder, "parent") and isinstance(effect.holder.parent, dict)

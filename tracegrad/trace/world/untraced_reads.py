@@ -1,10 +1,9 @@
-"""What code that a trace runs as it is may read from outside.
+"""Guard outside state that untraced code of a trace may read.
 
-Classes are given to traced code as they are. Their methods run as shadows (`tracegrad.trace.sources.class_patching`),
-but for `__del__`, and traced code gets shadows of the containers and objects that they hold; what else these methods
-and classes hold, nobody sees being read. So when the trace ends, everything that the names in such code may mean is
-guarded, whether it was read or not: attributes of classes, and globals and closure variables of such methods and of
-the functions they call.
+Traced code receives classes unchanged. Their methods run as shadows (`tracegrad.trace.sources.class_patching`), except
+`__del__`, and traced code gets shadows of the containers and objects in class attributes. Other reads by the classes
+and their methods are invisible. The end of a trace therefore guards everything that names in such code may mean, read
+or not: class attributes, and the globals and closure variables of these methods and of functions they call.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ from tracegrad.trace.builder.inlinable import Inlinable
 from tracegrad.trace.bytecode.exception_regions import within_try
 from tracegrad.trace.bytecode.instructions import decoded
 from tracegrad.trace.effects.effects import fixed
-from tracegrad.trace.proxies import function_metadata as labels
-from tracegrad.trace.proxies import function_proxies as shadow
+from tracegrad.trace.proxies import function_metadata, function_proxies
 from tracegrad.trace.proxies.ambient_state import of_settings
 from tracegrad.trace.proxies.class_attributes import LABELS
 from tracegrad.trace.proxies.opaque_state import Opaque, State, attributes, is_constant, opaque_part
@@ -48,7 +46,7 @@ __all__ = ["Natives"]
 
 
 class Natives:
-    """The classes and functions whose code one trace may have run as it is."""
+    """Classes and functions whose code one trace may have run untraced."""
 
     def __init__(self, world: Any):
         self.world = world
@@ -68,7 +66,7 @@ class Natives:
         self.classes_of_arrays: set[type] = set()  # that arrays from outside have and no traced value, as `memmap`
 
     def note(self, cls: Any, methods: bool = True) -> None:
-        """Traced code may read attributes of this class, and run its `methods` as they are."""
+        """Note that traced code may read attributes of this class, and run its `methods` untraced."""
         if is_user_code(cls):
             new = cls not in self._classes
             if methods and not self._classes.get(cls, False):
@@ -88,16 +86,16 @@ class Natives:
 
     @property
     def numbers(self) -> set[Any]:
-        """The floats that classes hold, which traced code may have read."""
+        """The floats held by classes that traced code may have read."""
         return {x for cls in self._classes for x in vars(cls).values() if issubclass(type(x), float)}
 
     @property
     def arrays(self) -> list[Any]:
-        """The arrays that classes hold."""
+        """The arrays held by classes."""
         return [x for cls in self._classes for x in vars(cls).values() if isinstance(x, np.ndarray)]
 
     def follow_subclasses(self) -> None:
-        """Traced code may list the classes that derive from one, and read attributes of these."""
+        """Note that traced code may list the subclasses of a class, and read their attributes."""
         if not self._families:
             self._families = True
             for cls in list(self._classes):
@@ -108,7 +106,7 @@ class Natives:
             self.note(each)
 
     def list_all_of(self, cls: Any) -> Any:
-        """The attributes of a class, which traced code lists."""
+        """Note that traced code lists the attributes of a class; returns them."""
         if not is_user_code(cls):
             return vars(cls)
         self.note(cls)
@@ -116,20 +114,20 @@ class Natives:
         return types.MappingProxyType({name: given(x, cls) for name, x in vars(cls).items()})
 
     def note_array(self, x: Any, source: Source) -> None:
-        """Traced code reads an array, which may be of a class of NumPy's."""
+        """Note that traced code reads an array, possibly of a NumPy subclass."""
         if type(x) is not np.ndarray:
             self.world.assume(source, "type", type(x))
             self.classes_of_arrays.add(type(x))
 
     def asked_for_class(self, x: Any) -> None:
-        """Traced code asks what the class of an array is, which may be one that is read from outside."""
+        """Note that traced code reads the class of an array, which may be an outside array."""
         captures = list(self.world.builder.captures.values())  # what is assumed of one may be another
         for c in captures:
             if c.node is x.node and c.source is not None:
                 self.world.assume(c.source, "type", type(c.array))
 
     def _holds(self, cls: type, name: str, x: Any) -> bool:
-        """Whether traced code gets a shadow of what a class holds: a container, or an object that can change."""
+        """Whether traced code gets a shadow of a class attribute: a container, or a mutable object."""
         x = genuine(x)
         if is_own_class(cls) or (name.startswith("_") and name.endswith("_")) or issubclass(cls, enum.Enum):
             return False
@@ -142,7 +140,7 @@ class Natives:
         return True
 
     def held(self, real: Any) -> Any:
-        """What stands for something that a class has."""
+        """The stand-in of a class attribute."""
         if not self.world.open:
             return real
         place = self._places.get(id(real))
@@ -151,8 +149,8 @@ class Natives:
         return self.world.translate(real, place)
 
     def _note_hooks(self, cls: Any) -> None:
-        """Python calls functions of the class of a class, and of what stands in it for attributes; and, when it lets go
-        of an object, nobody knows when, of that."""
+        """Note the functions that Python itself calls: those of the metaclass and of descriptors, and `__del__`, which
+        runs at an unknown time."""
         if hook(cls, "__del__") is not None and self.world.open and not self.world.once:
             what = f"it may make a {cls.__qualname__}, whose __del__ runs when Python lets go of it"
             raise self.world.builder.gives_up(f"{what}; make it outside of the traced function")
@@ -163,23 +161,23 @@ class Natives:
                 self.note(type(x))
 
     def descriptor(self, x: Any) -> Any:
-        """What traced code sees of an object that a class has for an attribute; others as they are."""
+        """The shadow of a user-defined descriptor of a class; other objects unchanged."""
         real, source = self._descriptors.get(id(x), (None, None))
         return x if source is None or real is not x else self.world.translate(x, source)
 
     def is_suspect(self, function: types.FunctionType) -> bool:
-        """Whether a function may read what no call can ask for again: it runs as it is, and ends the trace."""
+        """Whether a function may read impure state when it runs untraced, which aborts the trace."""
         return self._unasked.is_suspect(function)
 
     def chosen(self, choose: Any, cls: type) -> Any:
-        """The function for a class that `singledispatchmethod` chooses, and may choose otherwise at another call."""
-        found = choose(cls)
+        """The function that `singledispatchmethod` chooses for a class, guarded because registrations may change."""
+        result = choose(cls)
         if self.world.open:
-            self.world.assume(Called(choose, (cls,)), "is", found)
-        return found
+            self.world.assume(Called(choose, (cls,)), "is", result)
+        return result
 
     def lends(self, x: Any, source: Source) -> Any:
-        """An object whose own code decides what its attributes are, which a trace of one call is given as it is: its
+        """Note an object with user-defined attribute access, which a trace of a single call receives unchanged; its
         methods run as shadows."""
         if not self.world.once:
             what = f"{source} is a {type(x).__qualname__}, whose __getattribute__ decides what each name means"
@@ -192,47 +190,47 @@ class Natives:
 
     @property
     def wrote(self) -> bool:
-        """Whether traced code has changed an object that it was given as it is."""
+        """Whether traced code has changed an object that it received unchanged."""
         return any(not _same(held, before) for _, held, before in self._as_they_are.values())
 
     def rewind(self) -> None:
-        """Before the call is traced once more: put back what it has done to objects that it was given as they are."""
+        """Undo changes to objects that traced code received unchanged, before the call is traced again."""
         for _, held, before in self._as_they_are.values():
             held.clear()
             held.update(before)
 
-    def initialized(self, made: Any, asks: types.FrameType, cls: type, *args: Any, **kwargs: Any) -> Any:
-        """What `__new__` has given, with Python's `reroll` done to it where the frame calls the class: what stands
-        for an object from outside, as one that a class keeps for each name, is of no class that Python would know."""
-        real = shadow.unshadowed(made)
-        if real is made or not issubclass(type(real), cls) or hook(type(real), "__init__") is None:
-            return made
+    def initialized(self, result: Any, asks: types.FrameType, cls: type, *args: Any, **kwargs: Any) -> Any:
+        """The result of `__new__`, with `__init__` called if the frame calls the class. Python itself would not
+        recognize the class of a proxy of an outside object, such as an instance that a class caches by name."""
+        real = function_proxies.unshadowed(result)
+        if real is result or not issubclass(type(real), cls) or hook(type(real), "__init__") is None:
+            return result
         calls = _calls_of_new(asks.f_code)
         if calls is None:
             raise self.world.builder.gives_up(f"{cls.__qualname__}.__new__ gives an object from outside")
         if asks.f_lasti not in calls:
-            made.__init__(*args, **kwargs)
-        return made
+            result.__init__(*args, **kwargs)
+        return result
 
     def place_of(self, x: Any) -> Source | None:
-        """Where traced code has found an object."""
+        """The source where traced code has read an object."""
         return self.world._places.get(id(x)) if self.world.open and not self.world.once else None
 
     def is_none_of(self, cls: type, base: Any) -> None:
-        """Guard that a class is none of an abstract base class's, where others can be registered."""
+        """Guard that a class is not registered with an abstract base class."""
         if isinstance(base, abc.ABCMeta) and not is_subclass(cls, base):
             self.world.assume(Called(is_subclass, (cls, base)), "is", False)
 
     def raises_aside(self, name: str, error: Exception) -> None:
-        """End the trace where traced code may catch what code that runs as it is has raised, for another value not."""
+        """Abort the trace if traced code may catch an exception of untraced code that other values would not raise."""
         if self.world.open and not self.world.once and within_try():
             raise self.world.builder.gives_up(f"{name} raises {type(error).__name__}, which is caught") from error
 
     def note_all(self, x: Any) -> None:
-        """Note the classes of the nodes of a pytree, and the settings by which its leaves answer."""
+        """Note the classes of the nodes of a pytree, and the settings that its leaves depend on."""
         if not tree.is_node(x):
             of_settings(self.world, x)
-            if issubclass(type(x), shadow.VALUES):
+            if issubclass(type(x), function_proxies.VALUES):
                 self.note_passed(x)
         else:
             self.note(type(x))
@@ -240,7 +238,7 @@ class Natives:
                 self.note_all(child)
 
     def note_passed(self, x: Any) -> None:
-        """Traced code is given such a value by the call."""
+        """Note a value that the call passes to traced code."""
         cls: Any = type(x)
         if not isinstance(x, enum.Enum):
             self.note_value(x, Fixed(x, cls.__name__))
@@ -248,12 +246,15 @@ class Natives:
             self.note_value(x, Item(Attribute(Fixed(cls, cls.__name__), "_member_map_"), x._name_))
 
     def note_value(self, x: Any, source: Source) -> None:
-        """Traced code reads a number, a string or a member of an enumeration, which may have attributes."""
+        """Note that traced code reads a number, a string or an enumeration member, which may have attributes."""
         self.note(type(x))
         if self.world.once or not hasattr(x, "__dict__"):
             return
         held, place = vars(x), Attribute(source, "__dict__")
-        if any(not (name.startswith("_") and isinstance(each, (*shadow.VALUES, type))) for name, each in held.items()):
+        if any(
+            not (name.startswith("_") and isinstance(each, (*function_proxies.VALUES, type)))
+            for name, each in held.items()
+        ):
             self.note_object(held, place)
             return
         self.world.assume(place, "keys", (dict, tuple(held)))
@@ -261,7 +262,7 @@ class Natives:
             self.world.assume(Attribute(source, "_value_"), "equals", held["_value_"])
 
     def note_object(self, x: Any, source: Source) -> None:
-        """Traced code is given an object of Python's or of an installed package, or a traced function, as it is."""
+        """Note that traced code receives a library object, or a traced function, unchanged."""
         if isinstance(x, Inlinable):
             self._traced[x] = None
             self.world.writes.watch(x, self.world)
@@ -277,7 +278,7 @@ class Natives:
         self.world.assume(source, "state", held.key)
 
     def disturbed(self) -> str:
-        """What traced code has done to what it was given as it is, in words; "" for nothing."""
+        """A description of changes that traced code made to objects received unchanged; "" if there are none."""
         for held, source in self._states:
             if not held.is_kept:
                 return f"it changes {source}, an object of an installed package"
@@ -288,7 +289,7 @@ class Natives:
         return f"a method that no trace sees ({whose}) changes {name}; do that in a function, not in a method"
 
     def restore(self) -> None:
-        """Leave the objects that traced code was given as they were."""
+        """Restore the objects that traced code received unchanged."""
         for held, _ in self._states:
             held.restore()
         self._states.clear()
@@ -297,13 +298,13 @@ class Natives:
         self._unasked.restore()
 
     def guard(self, shadows: Iterable[Any]) -> None:
-        """Leave guards on all that the code may have read; `shadows` are the functions that ran as shadows."""
+        """Guard all reads that untraced code may have done; `shadows` are the functions that ran as shadows."""
         if not self._classes and not self._traced:
             return
         codes: list[types.CodeType] = []
-        for made in shadows:
-            self._names.update(_names_in(made))
-            codes += _codes(made)
+        for result in shadows:
+            self._names.update(_names_in(result))
+            codes += _codes(result)
         size = -1
         while size != (size := len(self._names) + len(self._functions) + len(self._classes)):
             self._follow()
@@ -321,12 +322,13 @@ class Natives:
             self._guard_class(cls)
 
     def _guard_class(self, cls: Any) -> None:
-        """Guard what a class has, or lacks, under the names in the code, and what else that may ask of it."""
+        """Guard the present and missing class attributes for the names in the code, and other class facts that the code
+        may read."""
         if is_own_class(cls):
             return
-        labels.guard_class(self.world, cls, self._names)
-        made = vars(cls).get("__new__") if issubclass(cls, tuple) else None  # of a named tuple
-        if defaults := getattr(getattr(made, "__func__", made), "__defaults__", None):
+        function_metadata.guard_class(self.world, cls, self._names)
+        result = vars(cls).get("__new__") if issubclass(cls, tuple) else None  # of a named tuple
+        if defaults := getattr(getattr(result, "__func__", result), "__defaults__", None):
             self.world.assume(Attribute(Attribute(Fixed(cls, cls.__name__), "__new__"), "__defaults__"), "is", defaults)
         missing = frozenset([name for name in sorted(self._names) if not self._static(Static(cls, name))])
         asked = not self._names.isdisjoint(("__dict__", "vars")) or hook(type(cls), "__getattr__") is not None
@@ -334,7 +336,7 @@ class Natives:
             self.world.assume(Hiding(cls, missing), "is", None)
 
     def _guard_all_of(self, cls: Any) -> None:
-        """Guard what a class has, and under which names, where that may be listed."""
+        """Guard all attributes of a class and their names, if they may be listed."""
         if not is_own_class(cls):
             keys = types.MappingProxyType, tuple(vars(cls))
             self.world.assume(Attribute(Fixed(cls, cls.__name__), "__dict__"), "keys", keys)
@@ -342,8 +344,8 @@ class Natives:
                 self._static(Static(cls, name))
 
     def _guard_bases(self, classes: list[Any], matches: bool) -> None:
-        """Guard the bases of classes where they may be listed, and where code `matches` objects which classes it may
-        take for those of abstract base classes, which it asks unseen."""
+        """Guard the bases of classes if they may be listed; if code `matches` objects, guard registrations with
+        abstract base classes, which `match` reads without a trace of it."""
         if not self._names.isdisjoint(_ORDERS):
             for cls in classes:
                 self.world.assume(Attribute(Fixed(cls, cls.__name__), "__mro__"), "items", all_of(cls.__mro__))
@@ -352,7 +354,7 @@ class Natives:
                 self.is_none_of(cls, base)
 
     def _follow(self) -> None:
-        """Add what is reached from the classes and functions known so far."""
+        """Add the classes and functions reachable from the known ones."""
         for cls, methods in list(self._classes.items()):
             for name, value in [item for c in cls.__mro__ for item in vars(c).items()]:
                 if name not in self._names and not name.startswith("__") and name != "_missing_":
@@ -384,7 +386,7 @@ class Natives:
         elif isinstance(value, types.ModuleType):
             if is_user_module(value):
                 self._modules.append((value, source))
-        elif shadow.is_user_object(value):
+        elif function_proxies.is_user_object(value):
             decides = hook(type(value), "__getattribute__") is not None
             self.lends(value, source) if decides else self.note(type(value))
             if not decides and hasattr(value, "__dict__"):
@@ -392,7 +394,7 @@ class Natives:
         self._guard(value, source)
 
     def _static(self, source: Static) -> bool:
-        """Guard what a class has under a name, if it has something."""
+        """Guard a raw class attribute, if the class has it."""
         try:
             value = source.read()
         except AttributeError:
@@ -402,7 +404,7 @@ class Natives:
         return True
 
     def _guard(self, value: Any, source: Source) -> None:
-        if isinstance(value, (np.ndarray, *shadow.VALUES)) or tree.is_node(value):
+        if isinstance(value, (np.ndarray, *function_proxies.VALUES)) or tree.is_node(value):
             with contextlib.suppress(TracegradError):
                 read(self.world.translate(value, source))
                 return
@@ -411,12 +413,12 @@ class Natives:
 
 @functools.lru_cache(maxsize=4096)
 def _calls_of_new(code: types.CodeType) -> frozenset[int] | None:
-    """The instructions that call a method `__new__`; None where that cannot be told from calls of classes."""
+    """The instructions that call a method `__new__`; None if they cannot be distinguished from calls of classes."""
     if "__new__" not in (*code.co_names, *code.co_consts):
         return frozenset()
     if "__new__" in code.co_consts:
         return None
-    found: set[int] = set()
+    results: set[int] = set()
     depth = None  # of the stack, from where such a method was loaded
     for step, following in itertools.pairwise(decoded(code)):
         loads = step.argval == "__new__" and step.opname in _LOADS_ATTRIBUTE
@@ -425,13 +427,13 @@ def _calls_of_new(code: types.CodeType) -> frozenset[int] | None:
             if loads or step.opcode in dis.hasjrel:
                 return None
             if depth < (step.opname == "PRECALL"):  # the first half of a call
-                found.update(range(step.offset, following.offset, 2))  # a frame may be at what caches a call
+                results.update(range(step.offset, following.offset, 2))  # a frame may be at what caches a call
             if depth < 0:
                 if not step.opname.startswith("CALL"):
                     return None
                 depth = None
         depth = 0 if loads else depth
-    return frozenset(found)
+    return frozenset(results)
 
 
 def _names_in(function: Any) -> Iterator[str]:
@@ -442,7 +444,8 @@ def _names_in(function: Any) -> Iterator[str]:
 
 
 def _globals_in(function: Any) -> set[str]:
-    """The globals that the code of a function may read: those it loads; any it names where it can look them up."""
+    """The globals that the code of a function may read: the loaded ones, or any named one if the code can look names
+    up."""
     names = set(_names_in(function))
     if not names.isdisjoint(_LOOKS_UP):
         return names
@@ -450,10 +453,10 @@ def _globals_in(function: Any) -> set[str]:
 
 
 def _is_fixed(x: Any) -> bool:
-    """Whether what a class holds is no object of the user's, and cannot change, or is guarded by what it holds."""
-    if shadow.is_user_object(x):
+    """Whether a class attribute is immutable and no user object, or is guarded by its contents."""
+    if function_proxies.is_user_object(x):
         return False
-    return tree.is_node(x) or isinstance(x, (np.ndarray, Carrier, *shadow.VALUES)) or is_constant(x)
+    return tree.is_node(x) or isinstance(x, (np.ndarray, Carrier, *function_proxies.VALUES)) or is_constant(x)
 
 
 # What may hold objects of the user's, in a class as elsewhere.
@@ -471,7 +474,7 @@ _LOOKS_UP = {"globals", "f_globals", "__globals__", "__dict__", "vars", "eval", 
 
 
 def _codes(function: Any) -> Iterator[types.CodeType]:
-    """The code of a function, and that of the functions in it."""
+    """The code of a function, and of its nested functions."""
     waiting = [function.__code__] if isinstance(function, types.FunctionType) else []
     while waiting:
         code = waiting.pop()
@@ -486,7 +489,7 @@ def _matches(code: types.CodeType) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _lists(code: types.CodeType) -> bool:
-    """Whether the code asks something for its `__dict__` that may be a class: it is not `self`."""
+    """Whether the code reads `__dict__` of an object that may be a class, which excludes `self`."""
     pairs = itertools.pairwise(decoded(code))
     return any(y.argval == "__dict__" and y.opname == "LOAD_ATTR" and x.argval != "self" for x, y in pairs)
 

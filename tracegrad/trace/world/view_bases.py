@@ -1,8 +1,7 @@
-"""Arrays from outside that are views of one base array, of which the trace writes to one and reads another: all of
-them are views of that base in the trace, too.
+"""Trace captured arrays as views of a common base, if the trace writes one and reads another (aliasing).
 
-A trace takes each array from outside for one with memory of its own, which most are. Where a call shows that one that
-is written shares its memory, it is traced again with the views (`views_of`) among what is `varying`.
+A trace first assumes that each array from outside has its own memory, which usually holds. If a call shows that a
+written array shares memory, it is traced again with `views_of` in `varying`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Position(Source):
-    """How the array that the parent leads to lies in its base, as a text; empty where it has none."""
+    """The position of the parent's array in its base, as a text; empty if it has none."""
 
     __slots__ = ()
 
@@ -49,7 +48,7 @@ def _position(x: Any) -> str:
 
 
 def _is_view(x: Any) -> bool:
-    """Whether an array consists of elements of its base, an array without gaps of the same dtype."""
+    """Whether an array consists of elements of its base, a contiguous array of the same dtype."""
     base = getattr(x, "base", None)
     if not type(x) is type(base) is np.ndarray or not x.size or x.dtype != base.dtype or base.base is not None:
         return False
@@ -59,12 +58,12 @@ def _is_view(x: Any) -> bool:
 
 
 def _offset(x: Any) -> int:
-    """The bytes from the beginning of the base to the first element."""
+    """The byte offset of the first element in the base."""
     return int(x.__array_interface__["data"][0] - x.base.__array_interface__["data"][0])
 
 
 def views_of(captures: Iterable[Capture], captured: Iterable[Any]) -> frozenset[Hashable]:
-    """What lets another trace take the captured arrays that share memory with others for the views that they are."""
+    """The `varying` key with which another trace treats captured arrays that share memory as views."""
     arrays = [(c.source, x) for c, x in zip(captures, captured) if c.source is not None and isinstance(x, np.ndarray)]
     return frozenset(
         (BASED, source.key)
@@ -74,32 +73,32 @@ def views_of(captures: Iterable[Capture], captured: Iterable[Any]) -> frozenset[
 
 
 class Views:
-    """The arrays that are views of their bases in one trace."""
+    """Captured arrays that are views of their bases in one trace."""
 
     def __init__(self, world: Any):
         self._world = world
         self._known: dict[int, tuple[Array, Any, Source]] = {}
 
     def of(self, x: Array, source: Source) -> Any:
-        """The tracer of an array that shares memory with another one from outside; None for others."""
+        """The tracer of an array that shares memory with another outside array; None for others."""
         known = self._known.get(id(x))
         if known is not None:
             if known[2].key != source.key:
                 self._world.assume(source, "same", known[2])
             return known[1]
-        made = _as_view(self._world, x, source) if (BASED, source.key) in self._world.varying else None
-        if made is not None:
-            self._world.writes.array(made, source)
-            self._known[id(x)] = x, made, source
-        return made
+        result = _as_view(self._world, x, source) if (BASED, source.key) in self._world.varying else None
+        if result is not None:
+            self._world.writes.array(result, source)
+            self._known[id(x)] = x, result, source
+        return result
 
     def clear(self) -> None:
-        """The trace is over."""
+        """Release all references at the end of the trace."""
         self._known.clear()
 
 
 def _as_view(world: Any, x: Array, source: Source) -> Any:
-    """The tracer of an array that `source` leads to, as a view of that of its base; None where it is no view."""
+    """The tracer of the array at `source`, as a view of its base's tracer; None if it is no view."""
     world.assume(Position(source, None), "equals", _position(x))
     if not _is_view(x):
         return None
@@ -116,13 +115,13 @@ def _as_view(world: Any, x: Array, source: Source) -> Any:
 
     from tracegrad.numpy_api.lazy.stride_tricks import view_of_places
 
-    made = picked(raveled(base), constant(places, peer_of(base)), 0)
-    return view_of_places(base, made, places, lying) if x.flags.writeable else read_only(base, made, lying)
+    result = picked(raveled(base), constant(places, peer_of(base)), 0)
+    return view_of_places(base, result, places, lying) if x.flags.writeable else read_only(base, result, lying)
 
 
 def _cut(x: Array) -> tuple[tuple[Any, ...], list[int], tuple[Any, ...]] | None:
-    """What makes a view of its base, if that is an index of integers and slices, an order of the axes, and an index
-    that gives axes of one element."""
+    """The index of integers and slices, the axis order, and the index for unit axes that make the view from its base;
+    None if there are none."""
     base, rest = x.base, _offset(x)
     assert base is not None
     falling = sorted(range(base.ndim), key=lambda k: -base.strides[k])
@@ -153,7 +152,7 @@ def _cut(x: Array) -> tuple[tuple[Any, ...], list[int], tuple[Any, ...]] | None:
 
 
 def _places(x: Array) -> Array:
-    """The number of each element of a view among those of its base, counted in row-major order."""
+    """The number of each element of a view in its base, in row-major order."""
     base, size = x.base, x.itemsize
     assert base is not None
     numbers = np.empty(base.size, np.int64)  # by the elements as they lie in memory

@@ -1,26 +1,26 @@
-"""The world of a trace: what traced code reads from outside its arguments, and whether it still holds.
+"""Track the outside state that traced code reads, and guard it.
 
 Traced code runs as *shadows* (`tracegrad.trace.proxies.function_proxies`): every global variable, closure variable,
-attribute and item that it reads goes through `World.translate`, which answers by kind and remembers the *source*:
+attribute and item that it reads goes through `World.translate`, which handles it by kind and records its *source*:
 
-- an ndarray becomes a tracer of a captured input. At each call the array is read from its source again, so updates in
-  place and rebinding to another array of the same dtype and shape are seen; another dtype or shape is another trace;
+- an ndarray becomes a tracer of a captured input. Each call reads the array from its source again, so in-place updates
+  and rebinding to an array of the same dtype and shape are seen; another dtype or shape needs another trace;
 - a number, string, None, dtype, enum member or other immutable value is itself, guarded by type and value; a float that
-  has changed once becomes an input, so that a learning rate that decays does not make a program for each value;
+  has changed once becomes an input, so that a decaying learning rate does not compile a program for each value;
 - a list, dict, set or deque is a proxy (`container_proxies.py`): its items are translated and guarded when read;
 - a tuple, namedtuple, dataclass or registered pytree is a copy whose items are translated, guarded by type and keys;
 - another mutable collection is a copy, guarded by its items; so is an array of objects, each of which is translated;
-- a module, function, class or other object is guarded by identity; functions and objects of the user's become shadows.
-  What they may read where no shadow sees it is guarded at the end (`tracegrad.trace.world.untraced_reads`).
+- a module, function, class or other object is guarded by identity; user functions and objects become shadows.
+  State that they may read outside of shadows is guarded at the end (`tracegrad.trace.world.untraced_reads`).
 
-Seen, then: everything that the user's Python code reads through names, attributes and items, at any depth, in the
-functions it calls as well, in installed packages too, and that there is nothing to be read. Not seen: what functions
-of NumPy, SciPy and C code read; of an object whose methods are called, all attributes are guarded. An array
-from such a place is captured by identity when it meets a traced value. What cannot be read again (clocks, iterators,
-buffers) is refused; random numbers are drawn at each call (`tracegrad.trace.random.draws`).
+Seen: all reads of Python user code through names, attributes and items, at any depth, in called functions and installed
+packages too, and also reads that find nothing. Not seen: reads by functions of NumPy, SciPy and C code; all attributes
+of an object whose methods they call are guarded. An array from an unseen read is captured by identity when it meets a
+traced value. Values that cannot be read again (clocks, iterators, buffers) are refused. Random numbers are drawn at
+each call (`tracegrad.trace.random.draws`).
 
-Nothing that traced code does changes the world while it is traced. What it writes is kept (`write_log.py`) and becomes
-effects, which every call repeats. A number that a function writes is an input from the second trace on.
+Traced code does not change the world during tracing. Its writes are logged (`write_log.py`) and become effects, which
+every call repeats. A number that a function writes is an input from the second trace on.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tracegrad.ir import Value
 from tracegrad.numpy_api.lazy_registry import SHADOWS
 from tracegrad.numpy_api.protocols import not_plain
 from tracegrad.ops import Carrier, Level, TensorCarrier
-from tracegrad.trace.builder.abort import ARRAYS, LISTS, TRUTHS, RunsPlainly
+from tracegrad.trace.builder.abort import ARRAYS, BOOLEANS, LISTS, RunsPlainly
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.builder.element_identity import tell_apart
 from tracegrad.trace.builder.inlinable import Inlinable
@@ -48,8 +48,7 @@ from tracegrad.trace.builder.value_guards import Capture
 from tracegrad.trace.effects.argument_containers import Containers
 from tracegrad.trace.effects.effects import asked_again
 from tracegrad.trace.effects.result_template import Same
-from tracegrad.trace.proxies import function_metadata as labels
-from tracegrad.trace.proxies import function_proxies as shadow
+from tracegrad.trace.proxies import function_metadata, function_proxies
 from tracegrad.trace.proxies.library_objects import of_python
 from tracegrad.trace.proxies.module_proxies import module, replacement
 from tracegrad.trace.proxies.opaque_proxies import opaque_function, opaque_object
@@ -72,16 +71,16 @@ MOST_OBJECTS = 1000
 
 
 def _fields(x: Any) -> list[Any]:
-    """The fields that are the children of a dataclass, if it is taken apart as these are."""
-    found = [f for f in dataclasses.fields(x) if not f.metadata.get("static")] if dataclasses.is_dataclass(x) else []
+    """The field children of a dataclass, if it is flattened as one."""
+    result = [f for f in dataclasses.fields(x) if not f.metadata.get("static")] if dataclasses.is_dataclass(x) else []
     children = tree.children(x)
-    same = len(found) == len(children) and all(getattr(x, f.name) is c for f, c in zip(found, children))
-    return found if same else []
+    same = len(result) == len(children) and all(getattr(x, f.name) is c for f, c in zip(result, children))
+    return result if same else []
 
 
 def _is_rate(value: Any, source: Source) -> bool:
-    """Whether this is the learning rate of a group of an optimizer's parameters, or one of its `betas`, which schedules
-    change: an input from the first trace on."""
+    """Whether this is a learning rate of an optimizer's parameter group, or one of its `betas`; schedules change them,
+    so they are inputs from the first trace on."""
     if type(value) is not float or type(source) is not Item or type(source.parent) is not Item:
         return False
     place = source.parent if source.parent.name == "betas" else source
@@ -90,7 +89,7 @@ def _is_rate(value: Any, source: Source) -> bool:
 
 
 class World(Assumptions):
-    """What one trace has read; `inline` and `adopt` make the shadows it runs."""
+    """Reads of one trace from outside; `inline` and `adopt` make the shadows it runs."""
 
     def __init__(self, builder: TraceBuilder, varying: Collection[Hashable] = (), shared: Any = None):
         super().__init__()
@@ -113,15 +112,15 @@ class World(Assumptions):
         self._guards: dict[Any, Guard] = {}
         self._seen: dict[int, tuple[Any, Any]] = {}
         self.writes = Writes()
-        self.truths = TRUTHS in varying
-        self.gave_truths = False
+        self.booleans = BOOLEANS in varying
+        self.gave_booleans = False
         self.generators: dict[int, Any] = {}  # of random numbers, from outside, by identity: what stands for each
         self.made: dict[int, Any] = {}  # those that traced code has made
         self.natives = Natives(self)
 
     # -- entry points ------------------------------------------------------------------------------
     def inline(self, fun: Any) -> Callable[..., Any]:
-        """What to call in the place of `fun` inside this trace."""
+        """The callable to run instead of `fun` inside this trace."""
         if isinstance(fun, Inlinable):
             inlined: Callable[..., Any] = fun.inlined(self)
             return inlined
@@ -129,12 +128,12 @@ class World(Assumptions):
         return called
 
     def adopt(self, x: Any) -> Any:
-        """What stands for `x`, which no source leads to: a function or object that was passed."""
-        if issubclass(type(x), shadow.VALUES):
+        """The stand-in of `x`, a function or object passed in without a source."""
+        if issubclass(type(x), function_proxies.VALUES):
             self.natives.note_passed(x)
-        if isinstance(x, (Carrier, np.ndarray, *shadow.VALUES)):
+        if isinstance(x, (Carrier, np.ndarray, *function_proxies.VALUES)):
             return x
-        if type(x) is Traced or any([x is made for made in self._partials]):  # noqa: C419
+        if type(x) is Traced or any([x is result for result in self._partials]):  # noqa: C419
             return x
         if is_generator(x):
             return generator_of(self, x, Fixed(x, "a random generator"))
@@ -145,7 +144,7 @@ class World(Assumptions):
         if any([isinstance(leaf, Carrier) for leaf in leaves]):  # noqa: C419
             return x
         function = isinstance(x, types.FunctionType | types.MethodType | functools.partial) or is_of_numba(x)
-        if function or shadow.is_user_object(x):
+        if function or function_proxies.is_user_object(x):
             name = getattr(x, "__name__", type(x).__name__)
             source = Function(None, name) if x is self.shared else Fixed(x, name)
             return self.translate(x, source, guard=False)
@@ -153,12 +152,12 @@ class World(Assumptions):
 
     # -- reading -----------------------------------------------------------------------------------
     def translate(self, value: Any, source: Source, guard: bool = True) -> Any:
-        """What traced code gets when it reads `value` from `source`."""
+        """The value for traced code that reads `value` from `source`."""
         if isinstance(value, np.ndarray):
             return self._array(value, source)
         if isinstance(value, Carrier):
             return self._carrier(value, source)
-        if isinstance(value, shadow.VALUES):
+        if isinstance(value, function_proxies.VALUES):
             return self._number_or_value(value, source)
         if is_random(value):
             return random_of(self, value, source)
@@ -166,8 +165,8 @@ class World(Assumptions):
             return self.containers.handed(value, source)
         known = self._seen.get(id(value))
         self._places.setdefault(id(value), source)
-        collection = isinstance(value, shadow.COLLECTIONS) and not tree.is_node(value)
-        copied = tree.is_node(value) and not shadow.is_user_object(value)
+        collection = isinstance(value, function_proxies.COLLECTIONS) and not tree.is_node(value)
+        copied = tree.is_node(value) and not function_proxies.is_user_object(value)
         if guard:
             self._guard_object(value, source, known is not None)
         if isinstance(value, type):
@@ -178,14 +177,14 @@ class World(Assumptions):
             package = "" if self.once or isinstance(value, types.FunctionType) else opaque_package(value)
             # `function` and `_container` enter what they make before they fill it: it may lead to itself.
             make = self._container if collection or copied else self._shadow
-            made = opaque_object(self, value, package) if package else make(value, source)
-            known = self._seen[id(value)] = (value, made)
+            result = opaque_object(self, value, package) if package else make(value, source)
+            known = self._seen[id(value)] = (value, result)
             if self._whole or (type(value) is set and not self.adds_to_sets):
-                read(made)
+                read(result)
         return known[1]
 
     def generator_in(self, holder: Any, name: str) -> Any:
-        """What stands for the generator of random numbers that an object outside has as an attribute."""
+        """The proxy of a random generator that an outside object has as an attribute."""
         return generator_of(self, getattr(holder, name), Attribute(Fixed(holder, type(holder).__name__), name))
 
     def _number_or_value(self, value: Any, source: Source) -> Any:
@@ -200,24 +199,24 @@ class World(Assumptions):
         return value
 
     def held(self) -> list[Guard]:
-        """The guards on what has been read until now."""
+        """The guards on all reads so far."""
         return [g for g in self._guards.values() if g.holds()]
 
     def numbers_read(self) -> set[Any]:
-        """The floats that were read from outside, which are constants of the trace."""
+        """The floats read from outside that are constants of the trace."""
         return {g.expected for g in self.guards_on_floats()} | self.natives.numbers
 
     def guards_on_floats(self) -> list[Guard]:
-        """The guards that say which float a source holds."""
+        """The guards on the values of floats."""
         return [g for g in self._guards.values() if g.is_of_number and isinstance(g.expected, float)]
 
     def inherits(self, cls: type, place: Source) -> None:
-        """Guard that a class has nothing of its own that hides what is at this place of a base class."""
+        """Guard that a class does not override the attribute of a base class at this source."""
         for each in cls.__mro__[: cls.__mro__.index(place.parent)]:
             self.assume(Item(Attribute(Fixed(each, each.__name__), "__dict__"), place.name), "absent", None)
 
     def _guard_object(self, value: Any, source: Source, known: bool) -> None:
-        if self.shared is not None and shadow.is_structural(value):
+        if self.shared is not None and function_proxies.is_structural(value):
             # Another function, or object of the class, will do if what is read of it is the same.
             first = self._places[id(value)]
             if first.key != source.key:
@@ -227,9 +226,9 @@ class World(Assumptions):
             self._structural.append((source, value))
         elif known or not tree.is_node(value):
             self.assume(source, "is", value)
-        elif shadow.is_user_object(value):
+        elif function_proxies.is_user_object(value):
             self.assume(source, "type", type(value))
-        collection = isinstance(value, shadow.COLLECTIONS) and not tree.is_node(value)
+        collection = isinstance(value, function_proxies.COLLECTIONS) and not tree.is_node(value)
         if collection and type(value) not in LENT:
             self.assume(source, "items", all_of(value))
 
@@ -240,68 +239,68 @@ class World(Assumptions):
             self._require_values(value, f"{source} holds")
 
     def _require_values(self, xs: Any, what: str) -> None:
-        """Give up where objects or functions of the user's are in a set, or keys."""
-        if not self.once and any(shadow.is_user_object(x) or is_user_function(x) for x in xs):
+        """Abort if a set or the keys of a dict contain user objects or functions."""
+        if not self.once and any(function_proxies.is_user_object(x) or is_user_function(x) for x in xs):
             raise self.builder.gives_up(
                 f"{what} objects or functions, into which a trace cannot see there; use a list of them"
             )
 
-    def enter(self, value: Any, made: Any) -> Any:
-        """Let `made` stand for `value` from now on."""
-        self._seen[id(value)] = (value, made)
-        return made
+    def enter(self, value: Any, result: Any) -> Any:
+        """Record `result` as the stand-in of `value`."""
+        self._seen[id(value)] = (value, result)
+        return result
 
     def assume(self, source: Source, kind: str, expected: Any) -> None:
         self._guards.setdefault((source.key, kind), Guard(source, kind, expected))
 
-    def passed(self, x: Any, number: int, made: Any) -> Any:
-        """What traced code gets for leaf `number` of the arguments, `x`, for which `made` was made."""
+    def passed(self, x: Any, number: int, result: Any) -> Any:
+        """The value for traced code of argument leaf `number`, `x`, whose translation is `result`."""
         if not isinstance(x, np.ndarray):
-            return made
+            return result
         source = Argument(None, number)
-        known = self._passed.setdefault(id(x), (x, made, source))
-        if known[1] is made or not self._one:
-            self._several = self._several or known[1] is not made
-            return made
+        known = self._passed.setdefault(id(x), (x, result, source))
+        if known[1] is result or not self._one:
+            self._several = self._several or known[1] is not result
+            return result
         self.assume(source, "same", known[2])
         return known[1]
 
     def ask_identity(self) -> None:
-        """Traced code asks which objects are the same."""
+        """Note that traced code reads which objects are identical."""
         if self._several:
             raise self.builder.restarts(ARRAYS, "arrays are compared by identity")
         self.by_identity = True
 
     def compares(self, always: bool = False) -> None:
-        """Two objects are compared by identity, or by their memory, or may `always` be from now on: they are to be
-        those that they are in Python."""
+        """Note a comparison of two objects by identity or memory, or, with `always`, any future one: objects must then
+        keep their identity as in Python."""
         self._compares = self._compares or always
         if self.builder.elements.used and LISTS not in self.varying:
             raise self.builder.restarts(LISTS, "elements of lists are compared by identity")
 
     @property
     def keeps_lists(self) -> bool:
-        """Whether no array is to stand for a list, whose elements would be other objects then."""
+        """Whether lists must not become arrays, whose elements would be new objects."""
         return self._compares or LISTS in self.varying
 
     def read_whole(self) -> None:
-        """Traced code may look into containers past their methods: all of each is read."""
+        """Note that traced code may bypass container methods: all containers are read whole."""
         self._whole = True
         for lent in self.writes.lent:
             read(lent)
 
-    def ask_truths(self) -> None:
-        """Traced code compares truths by identity, which a traced value would not stand."""
-        if not self.truths and self.gave_truths:
-            raise self.builder.restarts(TRUTHS, "truths are compared by identity")
-        self.truths = True
+    def ask_booleans(self) -> None:
+        """Note that traced code compares booleans by identity, which traced booleans would break."""
+        if not self.booleans and self.gave_booleans:
+            raise self.builder.restarts(BOOLEANS, "truths are compared by identity")
+        self.booleans = True
 
-    def real_of(self, made: Any) -> Any:
-        """What `made` stands for."""
-        return next((value for value, x in self._seen.values() if x is made), made)
+    def real_of(self, result: Any) -> Any:
+        """The object that `result` stands for."""
+        return next((value for value, x in self._seen.values() if x is result), result)
 
     def saw(self, captures: Sequence[Capture]) -> None:
-        """These were read, and nothing was computed with them: that they are what they are is all that counts."""
+        """Note values that were only read and not used in computations: only their identity matters."""
         for c in captures:
             if isinstance(c.source, Drawn):
                 continue
@@ -323,15 +322,15 @@ class World(Assumptions):
         view = self._views.of(value, source)
         if view is not None:
             return view
-        found = self.builder.capture(value, source)
-        if found.source is source:
-            self.writes.array(found.value, source)
-        elif found.source.key != source.key:
-            self.assume(source, "same", found.source)
-        return found.value
+        result = self.builder.capture(value, source)
+        if result.source is source:
+            self.writes.array(result.value, source)
+        elif result.source.key != source.key:
+            self.assume(source, "same", result.source)
+        return result.value
 
     def _objects(self, value: Any, source: Source) -> Any:
-        """An array of the same shape, whose elements stand for the objects in this one."""
+        """An object array of the same shape with the translated elements."""
         if value.dtype != object:
             raise self.builder.gives_up(f"{source} is an array of records that hold objects")
         if value.size > MOST_OBJECTS:
@@ -339,16 +338,16 @@ class World(Assumptions):
         self.assume(source, "is", value)
         if id(value) not in self._seen:
             self.enter(value, np.empty(value.shape, object))
-            made = self._seen[id(value)][1]
+            result = self._seen[id(value)][1]
             for place in np.ndindex(value.shape):
-                made[place] = self.translate(value[place], Item(source, place))
-            self._of_objects.append((source, made, made.copy()))
+                result[place] = self.translate(value[place], Item(source, place))
+            self._of_objects.append((source, result, result.copy()))
         return self._seen[id(value)][1]
 
     def _require_as_they_were(self) -> None:
-        """Give up where traced code has written into an array of objects."""
-        for source, made, before in self._of_objects:
-            if any([x is not y for x, y in zip(made.ravel(), before.ravel())]):  # noqa: C419
+        """Abort if traced code has written into an array of objects."""
+        for source, result, before in self._of_objects:
+            if any([x is not y for x, y in zip(result.ravel(), before.ravel())]):  # noqa: C419
                 raise RunsPlainly(f"{source} is an array of objects that is written into")
 
     def _carrier(self, value: Any, source: Source) -> Any:
@@ -365,11 +364,11 @@ class World(Assumptions):
         )
 
     def method(self, real: types.FunctionType) -> Callable[..., Any]:
-        """What runs in the place of a method of a class that traced code is given as it is."""
+        """The function that runs for a method of a class that traced code receives unchanged."""
         if not self.open or self.natives.is_suspect(real):
             return real
-        made: Callable[..., Any] = self.adopt(real)
-        return lambda *args, **kwargs: made(*[self.natives.descriptor(x) for x in args[:1]], *args[1:], **kwargs)
+        result: Callable[..., Any] = self.adopt(real)
+        return lambda *args, **kwargs: result(*[self.natives.descriptor(x) for x in args[:1]], *args[1:], **kwargs)
 
     def _shadow(self, value: Any, source: Source) -> Any:
         if isinstance(value, types.FunctionType):
@@ -387,33 +386,33 @@ class World(Assumptions):
             return cached(value, Attribute(source, "__wrapped__"), self)
         if isinstance(value, types.ModuleType):
             return module(self, value)
-        if shadow.is_user_object(value):
-            return shadow.user_object(self, value, source)
+        if function_proxies.is_user_object(value):
+            return function_proxies.user_object(self, value, source)
         if is_of_numba(value):
             return self.translate(value.py_func, Attribute(source, "py_func"))
         return of_python(self, value, source)
 
     def _function(self, value: types.FunctionType, source: Source) -> Any:
-        if shadow.is_dispatched(value):
-            return shadow.dispatched(self, value, Fixed(value, value.__name__))
+        if function_proxies.is_dispatched(value):
+            return function_proxies.dispatched(self, value, Fixed(value, value.__name__))
         if package := opaque_package(value):
             return opaque_function(self, value, package)
         where = source if self.shared is not None else Fixed(value, value.__name__)
-        return shadow.function(self, value, where)
+        return function_proxies.function(self, value, where)
 
     def _partial(self, value: Any, source: Source) -> Any:
         args = [self.translate(x, Item(Attribute(source, "args"), i)) for i, x in enumerate(value.args)]
         keywords = {k: self.translate(x, Item(Attribute(source, "keywords"), k)) for k, x in value.keywords.items()}
-        made = functools.partial(self.translate(value.func, Attribute(source, "func")), *args, **keywords)
-        self._partials.append(made)
-        return made
+        result = functools.partial(self.translate(value.func, Attribute(source, "func")), *args, **keywords)
+        self._partials.append(result)
+        return result
 
     def _vectorized(self, value: Any, source: Source) -> Any:
         function = self.translate(value.pyfunc, Attribute(source, "pyfunc"))
         how = {name: self.translate(getattr(value, name), Attribute(source, name)) for name in ("otypes", "signature")}
-        made = SHADOWS["vectorize"](function, excluded=value.excluded, **how)
-        self._partials.append(made)
-        return made
+        result = SHADOWS["vectorize"](function, excluded=value.excluded, **how)
+        self._partials.append(result)
+        return result
 
     def _container(self, value: Any, source: Source) -> Any:
         if type(value) in LENT:
@@ -430,11 +429,11 @@ class World(Assumptions):
             skeleton: Any = tree.skeleton(value)
             places = [Item(source, k) for k in skeleton[1][0]]
         places = places or [Child(source, i) for i in range(len(children))]
-        made = tree.with_children(value, [self.translate(x, place) for x, place in zip(children, places)])
-        return self.writes.copied(made, source)
+        result = tree.with_children(value, [self.translate(x, place) for x, place in zip(children, places)])
+        return self.writes.copied(result, source)
 
     def items_of(self, loan: Loan) -> list[tuple[Any, Any]]:
-        """All keys (or places) and translated items of a lent container, which the trace depends on from now on."""
+        """All keys (or positions) and translated items of a container proxy; leaves guards."""
         real, source = loan.real, loan.source
         if self.open and isinstance(real, dict | set):
             self._require_values(real, f"the keys of {source} are" if isinstance(real, dict) else f"{source} holds")
@@ -447,31 +446,31 @@ class World(Assumptions):
         return [(k, self.translate(x, Item(source, k))) for k, x in items]
 
     def item_of(self, loan: Loan, key: Any) -> Any:
-        """The translated item of a lent dict with this key."""
-        found = loan.real[key]
-        return self.translate(found, Item(loan.source, asked_again(key))) if self.open else found
+        """The translated item of a dict proxy with this key."""
+        result = loan.real[key]
+        return self.translate(result, Item(loan.source, asked_again(key))) if self.open else result
 
     def lacks(self, loan: Loan, key: Any) -> None:
-        """The trace depends on a lent dict having no such key."""
+        """Guard that a dict proxy has no such key."""
         if self.open:
             self.assume(Item(loan.source, asked_again(key)), "absent", None)
 
     # -- the end -----------------------------------------------------------------------------------
     @property
     def changed(self) -> list[Any]:
-        """What the traced code has written to from outside, and not with what."""
+        """The effects on outside objects so far, without their values."""
         nothing, writes = Same(None), self.writes
-        found = [x for of in (self.moved, writes.arrays, writes.effects) for x in of(lambda _: nothing)]
+        results = [x for of in (self.moved, writes.arrays, writes.effects) for x in of(lambda _: nothing)]
         if self.builder.has_tensors:
-            found += self.builder.tensors.effects(lambda _: nothing, lambda *_: nothing)
-        return found
+            results += self.builder.tensors.effects(lambda _: nothing, lambda *_: nothing)
+        return results
 
     def is_fixed(self, source: Source) -> bool:
         """Whether a source leads to the same object at each call."""
         return isinstance(source, Fixed | Weak) or (source.key, "is") in self._guards
 
     def close(self) -> None:
-        """End: leave classes as they were, and guard what nobody saw being read."""
+        """End the trace: restore classes, and guard reads of untraced code."""
         self.varying = ()
         self.writes.restore()
         self.natives.restore()
@@ -479,11 +478,11 @@ class World(Assumptions):
             tell_apart(self)
         for source, value in self._structural if self.by_identity or self.asks_functions else ():
             self.assume(source, "is", value)
-        labels.guard(self, [value for value, _ in self._seen.values()])
+        function_metadata.guard(self, [value for value, _ in self._seen.values()])
         try:
             self._require_as_they_were()
             self.containers.require_one()
-            self.natives.guard(made for _, made in self._seen.values())
+            self.natives.guard(result for _, result in self._seen.values())
         except RunsPlainly as late:
             self.late = late
         finally:
@@ -492,8 +491,8 @@ class World(Assumptions):
         self.guards = [g for g in self._guards.values() if g.holds()]
         for each in (self._guards, self._seen, self._places, self._structural, self._partials, self._of_objects):
             each.clear()
-        for kept in (self._passed, self._views, self.containers.known, self.generators, self.made):
-            kept.clear()
+        for saved in (self._passed, self._views, self.containers.known, self.generators, self.made):
+            saved.clear()
         self.shared = None
         self.writes = Writes()
         self.told = self.builder.told >= 0 or WARNED.count != self._warned

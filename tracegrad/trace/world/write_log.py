@@ -1,4 +1,4 @@
-"""What one trace has written: to attributes, items, names and arrays from outside, none of which has changed yet."""
+"""Log the writes of one trace to attributes, items, names and arrays from outside, which have not changed yet."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tracegrad.trace.effects.effects import (
     watched,
 )
 from tracegrad.trace.effects.result_template import Found, Node, Piece, Same, attributes
-from tracegrad.trace.proxies import function_proxies as shadow
+from tracegrad.trace.proxies import function_proxies
 from tracegrad.trace.proxies.class_attributes import dict_of, is_dict_of, lend_dict
 from tracegrad.trace.sources.class_patching import genuine
 from tracegrad.trace.sources.code_origin import is_user_code
@@ -40,7 +40,7 @@ __all__ = ["Writes"]
 
 
 class Writes:
-    """The stand-ins that one trace has given out, and what was done to them."""
+    """Proxies made by one trace, and the writes to them."""
 
     def __init__(self) -> None:
         self._copies: dict[int, Watched] = {}
@@ -53,7 +53,7 @@ class Writes:
         self._planted: dict[Hashable, tuple[Any, Any, Any, Any]] = {}
         self._held: dict[int, tuple[Any, Any, Source]] = {}  # containers of classes
         self._functions: list[tuple[Any, Any, dict[str, Any]]] = []
-        self._spaces: dict[int, shadow.Globals] = {}
+        self._spaces: dict[int, function_proxies.Globals] = {}
         self._cells: dict[int, tuple[types.CellType, types.CellType, Source]] = {}
         self._filled: dict[int, Any] = {}
         self._unfilled: dict[int, Source] = {}
@@ -61,45 +61,47 @@ class Writes:
 
     # -- what is given out -------------------------------------------------------------------------
     def lend(self, real: Any, source: Source, world: Any) -> Any:
-        """What stands for a list, dict, set or deque."""
-        made = lend(real, source, world)
-        self._lent[id(made)] = made
-        self._reals[id(real)] = made
+        """The proxy of a list, dict, set or deque."""
+        result = lend(real, source, world)
+        self._lent[id(result)] = result
+        self._reals[id(real)] = result
         owner = self._owners.get(id(real))
         if owner is not None:
-            is_dict_of(made, owner)
-        return made
+            is_dict_of(result, owner)
+        return result
 
     @property
     def lent(self) -> list[Any]:
-        """The lent containers."""
+        """The container proxies."""
         return list(self._lent.values())
 
-    def copied(self, made: Any, source: Source, world: Any = None, real: Any = None) -> Any:
-        """`made`, the copy of the container that `source` has; given the world and the `real` container, with what
-        stands for its attributes."""
+    def copied(self, result: Any, source: Source, world: Any = None, real: Any = None) -> Any:
+        """Record `result`, the copy of the container at `source`.
+
+        With the world and the `real` container, its attributes become proxies too.
+        """
         if world is not None:
-            world.enter(real, made)
+            world.enter(real, result)
             cls: Any = type(real)
             if is_user_code(cls) and hasattr(real, "__dict__"):
                 world.assume(Attribute(source, "__dict__"), "keys", keys_of(vars(real)))
-            for name, x in attributes(made).items():
-                object.__setattr__(made, name, world.translate(x, Attribute(source, name)))
-        self._copies[id(made)] = Watched(made, source)
-        return made
+            for name, x in attributes(result).items():
+                object.__setattr__(result, name, world.translate(x, Attribute(source, name)))
+        self._copies[id(result)] = Watched(result, source)
+        return result
 
     def passed(self, x: Any, source: Source) -> list[Watched]:
-        """`x` is a copy of the argument that `source` has: the containers in it, to which code may write."""
-        found = [*watched(x, source)]
-        self._copies |= {id(copy.copy): copy for copy in found}
-        return found
+        """Record the containers in `x`, a copy of the argument at `source`, because code may write to them."""
+        results = [*watched(x, source)]
+        self._copies |= {id(copy.copy): copy for copy in results}
+        return results
 
     def array(self, value: Any, source: Source) -> None:
-        """`value` is the tracer of the array that `source` has."""
+        """Record `value`, the tracer of the array at `source`."""
         self._arrays[id(value)] = value, value.node, source
 
     def watch(self, x: Any, world: Any) -> None:
-        """Traced code is given a class, or a traced function, as it is: but for numbers that vary."""
+        """Record a class or a traced function that traced code receives unchanged, except for numbers that vary."""
         if x in self._open:
             return
         for name, held in _attributes(x).items():
@@ -112,22 +114,23 @@ class Writes:
         self._open[x] = _attributes(x)
 
     def _plant(self, holder: Any, name: Any, place: Source, world: Any) -> None:
-        """Put a tracer where a number is that varies."""
+        """Replace a varying number by a tracer."""
         if world.varying and place.key in world.varying:
             real = _at(holder, name)
-            made = world.translate(real, place)
-            self._planted[place.key] = holder, name, made, real
-            _put(holder, name, made)
+            result = world.translate(real, place)
+            self._planted[place.key] = holder, name, result, real
+            _put(holder, name, result)
 
     def planted(self, place: Source) -> Source | None:
-        """Where a tracer stood for the number at this place, which needs no guard then: there, or in a base class."""
+        """The location where a tracer replaces the number at this source, which then needs no guard: the source itself,
+        or a base class."""
         if not self._planted:
             return None
         place = place.inherited() if isinstance(place, Static) else place
         return place if place.key in self._planted else None
 
     def rewritten(self, cls: type, name: str) -> Static | None:
-        """Where a class has an attribute that is no more what it was before the call."""
+        """The source of a class attribute that differs from its value before the call; None if it is unchanged."""
         place = Static(cls, name).inherited()
         before = self._open.get(place.parent)
         if before is None or (_at(place.parent, name) is before.get(name, self) and place.key not in self._planted):
@@ -137,51 +140,53 @@ class Writes:
     def renamed(self, source: Source) -> bool:
         """Whether traced code has assigned the variable at a source."""
         if isinstance(source, Cell):
-            mine = next((made for made, real, _ in self._cells.values() if real is source.parent), None)
-            return mine is not None and shadow.contents(mine) is not self._filled.get(id(mine), shadow.EMPTY)
+            mine = next((result for result, real, _ in self._cells.values() if real is source.parent), None)
+            return mine is not None and function_proxies.contents(mine) is not self._filled.get(
+                id(mine), function_proxies.EMPTY
+            )
         space = self._spaces.get(id(source.parent))
         return space is not None and dict.__contains__(space, source.name)
 
-    def watch_function(self, real: Any, made: Any) -> None:
-        """`made` is the shadow of a function."""
-        self._functions.append((real, made, dict(made.__dict__)))
+    def watch_function(self, real: Any, result: Any) -> None:
+        """Record `result`, the shadow of a function."""
+        self._functions.append((real, result, dict(result.__dict__)))
 
-    def watch_object(self, made: Any) -> None:
-        """`made` is the shadow of an object."""
-        self._objects[id(made)] = made
-        held = dict_of(made)
+    def watch_object(self, result: Any) -> None:
+        """Record `result`, the shadow of an object."""
+        self._objects[id(result)] = result
+        held = dict_of(result)
         if held is not None:
-            self._owners[id(held)] = made
+            self._owners[id(held)] = result
             if id(held) in self._reals:
-                lend_dict(made)
+                lend_dict(result)
 
-    def globals_of(self, real: dict[str, Any], world: Any) -> shadow.Globals:
-        """The namespace that shadows of functions with these globals run in."""
-        found = self._spaces.get(id(real))
-        if found is None:
-            found = self._spaces[id(real)] = shadow.Globals(real, world)
-        return found
+    def globals_of(self, real: dict[str, Any], world: Any) -> function_proxies.Globals:
+        """The namespace of shadows of functions with these globals."""
+        result = self._spaces.get(id(real))
+        if result is None:
+            result = self._spaces[id(real)] = function_proxies.Globals(real, world)
+        return result
 
     def cell(self, real: types.CellType, source: Cell) -> types.CellType:
-        """The cell that shadows have for `real`; `fill` gives it its contents."""
-        found = self._cells.get(id(real))
-        if found is None:
-            found = self._cells[id(real)] = (types.CellType(), real, source)
-            self._unfilled[id(found[0])] = source
-        return found[0]
+        """The cell for shadows instead of `real`; `fill` sets its contents."""
+        results = self._cells.get(id(real))
+        if results is None:
+            results = self._cells[id(real)] = (types.CellType(), real, source)
+            self._unfilled[id(results[0])] = source
+        return results[0]
 
     def fill(self, cell: types.CellType, translate: Callable[[Any, Source], Any]) -> None:
-        """Translate what a cell is to hold, once; one that is empty stays so."""
+        """Translate the contents of a cell once; an empty cell stays empty."""
         source = self._unfilled.pop(id(cell), None)
         # The source may lead through a class, which has functions of ours in the place of its own for now.
-        held = shadow.EMPTY if source is None else shadow.contents(source.parent)
-        if source is not None and held is not shadow.EMPTY:
+        held = function_proxies.EMPTY if source is None else function_proxies.contents(source.parent)
+        if source is not None and held is not function_proxies.EMPTY:
             cell.cell_contents = translate(held, source)
             self._filled[id(cell)] = cell.cell_contents
 
     # -- the end -----------------------------------------------------------------------------------
     def piece_of(self, x: Any) -> Piece | None:
-        """The template of what stands for something from outside; None for other values."""
+        """The template of the stand-in of an outside object; None for other values."""
         key = id(x)
         if key in self._arrays:
             return Found(self._arrays[key][2])
@@ -189,64 +194,64 @@ class Writes:
             return Found(x._loan.source)
         if key in self._copies:
             return Found(self._copies[key].source)
-        source = shadow.source_of(x)
+        source = function_proxies.source_of(x)
         if source is not None:
             return Found(source)
         if isinstance(x, types.FunctionType):
-            return next((Same(real) for real, made, _ in self._functions if made is x), None)
-        real = shadow.unshadowed(x)
+            return next((Same(real) for real, result, _ in self._functions if result is x), None)
+        real = function_proxies.unshadowed(x)
         return None if real is x else Same(real)
 
     def arrays(self, output: Callable[[Any], Piece]) -> Iterator[Effect]:
-        """What was written into arrays; `output` makes the template of a traced value."""
+        """The effects on arrays; `output` makes the template of a traced value."""
         for value, node, source in self._arrays.values():
             if value.origin is None and value.node is not node:  # into a view is into its base
                 yield Effect("data", source, None, output(value))
 
     def effects(self, template: Template) -> Iterator[Effect]:
-        """What else was written; `template` makes the template of a value."""
+        """The other effects; `template` makes the template of a value."""
         yield from self._containers(template)
         yield from self._names(template)
 
     def putters(self) -> dict[tuple[Hashable, Any], Callable[[Any], None]]:
-        """What puts another value into the place of one that was written, by the holder's key and the name or key:
-        attributes of objects, items of dicts, and global variables."""
-        found: dict[tuple[Hashable, Any], Callable[[Any], None]] = {}
-        for made in self._objects.values():
-            now, _, source = shadow.written(made)
-            found |= {(source.key, k): partial(shadow.write, made, k) for k in now}
+        """Functions that replace a written value, by the holder's key and the name or key: attributes of objects, items
+        of dicts, and global variables."""
+        table: dict[tuple[Hashable, Any], Callable[[Any], None]] = {}
+        for result in self._objects.values():
+            now, _, source = function_proxies.written(result)
+            table |= {(source.key, k): partial(function_proxies.write, result, k) for k in now}
         for lent in self._lent.values():
             if isinstance(lent, dict):
                 key = lent._loan.source.key  # type: ignore[attr-defined]
-                found |= {(key, k): partial(setitem, lent, k) for k in contents(lent)}
+                table |= {(key, k): partial(setitem, lent, k) for k in contents(lent)}
         for space in self._spaces.values():
             holder = Fixed(space.real, "the globals")
-            found |= {(holder.key, k): partial(dict.__setitem__, space, k) for k in dict.keys(space)}
-        return found
+            table |= {(holder.key, k): partial(dict.__setitem__, space, k) for k in dict.keys(space)}
+        return table
 
     def to_tell_apart(
         self, effects: Sequence[Effect], is_fixed: Callable[[Source], bool]
     ) -> tuple[tuple[Source, ...], ...]:
-        """Where containers, or objects, of one type are found of which the `effects` change one: what was several while
-        the function was traced must not be one. Of objects only those that are not always the same ones."""
-        found: dict[type, dict[Hashable, Source]] = {}
+        """The sources of containers and objects of one type if the `effects` change one of them: distinct objects must
+        stay distinct. Objects at fixed sources are excluded."""
+        table: dict[type, dict[Hashable, Source]] = {}
         places = [(type(x._loan.real), x._loan.source) for x in self._lent.values()]
         places += [(type(x.copy), x.source) for x in self._copies.values()]
-        objects = [(type(x), shadow.written(x)[2]) for x in self._objects.values()]
+        objects = [(type(x), function_proxies.written(x)[2]) for x in self._objects.values()]
         for cls, source in (*places, *(each for each in objects if not is_fixed(each[1]))):
-            found.setdefault(cls, {})[source.key] = source
+            table.setdefault(cls, {})[source.key] = source
         written = {e.holder.key for e in effects}
-        return tuple([(*group.values(),) for group in found.values() if len(group) > 1 and written & group.keys()])
+        return tuple([(*group.values(),) for group in table.values() if len(group) > 1 and written & group.keys()])
 
     def places(self) -> list[tuple[Any, str]]:
-        """All that has been written until now: what tells the place and the value from others, and its name."""
-        found = []
+        """All locations written so far: a key of location and value, and the name."""
+        results = []
         for e in self.effects(Same):
             assert isinstance(e.piece, Same | Node)
             values = [e.piece] if isinstance(e.piece, Same) else e.piece.parts
             key = (e.kind, e.holder.key, repr(e.key), *(id(x.value) for x in values if isinstance(x, Same)))
-            found.append((key, str(e.holder) if e.key is None else f"{e.key!r} of {e.holder}"))
-        return found
+            results.append((key, str(e.holder) if e.key is None else f"{e.key!r} of {e.holder}"))
+        return results
 
     def _containers(self, template: Template) -> Iterator[Effect]:
         for lent in list(self._lent.values()):
@@ -265,28 +270,28 @@ class Writes:
             yield from changes(x, before, source, template)
 
     def _names(self, template: Template) -> Iterator[Effect]:
-        for made in list(self._objects.values()):
-            now, before, source = shadow.written(made)
-            yield from changed_names(now, before, source, template, attribute_kind(shadow.real_class(made)))
+        for result in list(self._objects.values()):
+            now, before, source = function_proxies.written(result)
+            yield from changed_names(now, before, source, template, attribute_kind(function_proxies.real_class(result)))
         for space in self._spaces.values():
             holder = Fixed(space.real, "the globals")
             for k, x in list(dict.items(space)):
                 if k != "__builtins__":
                     yield Effect("item", holder, k, template(x))
         for mine, real, source in self._cells.values():
-            if shadow.contents(mine) is not self._filled.get(id(mine), shadow.EMPTY):
+            if function_proxies.contents(mine) is not self._filled.get(id(mine), function_proxies.EMPTY):
                 yield Effect("cell", _cell_of(source, real), None, template(mine.cell_contents))
         for x, before in self._open.items():
             yield from changed_names(_attributes(x), before, fixed(x), template, "static")
-        for real, made, before in self._functions:
-            now, then = ({k: x for k, x in held.items() if k != DERIVED} for held in (made.__dict__, before))
+        for real, result, before in self._functions:
+            now, then = ({k: x for k, x in held.items() if k != DERIVED} for held in (result.__dict__, before))
             yield from changed_names(now, then, fixed(real), template, "static")
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """While code runs that each call will run: what it does to classes is not for calls to repeat.
+        """Run code that each call will run again: its changes to classes are not effects (context manager).
 
-        Only where the traced code has done nothing yet; else it cannot be told who did what.
+        It covers only objects that the traced code has not changed, because changes of both cannot be separated.
         """
         held = [k for k, (x, before, source) in self._held.items() if not any(changes(x, before, source, Same))]
         known = [x for x, before in self._open.items() if _same(_attributes(x), before)]
@@ -296,9 +301,9 @@ class Writes:
         try:
             yield
         finally:
-            for key, (holder, name, made, real) in planted.items():
+            for key, (holder, name, result, real) in planted.items():
                 if _at(holder, name) is real:
-                    _put(holder, name, made)
+                    _put(holder, name, result)
                 else:
                     del self._planted[key]
             for k in held:
@@ -308,31 +313,31 @@ class Writes:
                 self._open[x] = _attributes(x)
 
     def restore(self) -> None:
-        """Leave classes and traced functions as they were."""
+        """Restore classes and traced functions."""
         for x, before, _ in self._held.values():
             fill(x, before)
         for x, before in self._open.items():
             for name in [k for k in _attributes(x) if k not in before]:
                 delete_attribute(x, name)
             for name, value in before.items():
-                if _attributes(x).get(name, shadow.EMPTY) is not value:
+                if _attributes(x).get(name, function_proxies.EMPTY) is not value:
                     set_attribute(x, name, value)
         for holder, name, _, real in self._planted.values():
             _put(holder, name, real)
 
 
 def _attributes(x: Any) -> dict[str, Any]:
-    """What a class holds, or users have put into a traced function."""
+    """The attributes of a class, or the user-set attributes of a traced function."""
     return {k: genuine(held) for k, held in vars(x).items()} if isinstance(x, type) else x.labels()
 
 
 def _at(holder: Any, name: Any) -> Any:
-    """What a class, a traced function or a dict holds; EMPTY for nothing."""
-    return genuine((holder if isinstance(holder, dict) else vars(holder)).get(name, shadow.EMPTY))
+    """An attribute or item of a class, a traced function or a dict; EMPTY if there is none."""
+    return genuine((holder if isinstance(holder, dict) else vars(holder)).get(name, function_proxies.EMPTY))
 
 
 def _put(holder: Any, name: Any, value: Any) -> None:
-    """Let it hold `value`, whatever a metaclass does to attributes that are set."""
+    """Set it to `value`, bypassing a metaclass's `__setattr__`."""
     if isinstance(holder, dict):
         holder[name] = value
     else:
@@ -344,5 +349,5 @@ def _same(now: dict[str, Any], before: dict[str, Any]) -> bool:
 
 
 def _cell_of(source: Source, real: types.CellType) -> Source:
-    """Where the cell is found that `source` reads."""
+    """The source of the cell that `source` reads."""
     return source.place.parent if isinstance(source, Variable) else Fixed(real, source.name)

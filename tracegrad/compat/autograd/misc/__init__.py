@@ -1,4 +1,4 @@
-"""What autograd has besides: `flatten`, optimizers, fixed points."""
+"""Names of `autograd.misc`: `flatten`, optimizers, fixed points."""
 
 from tracegrad.compat.autograd.misc import fixed_points, optimizers, tracers
 from tracegrad.compat.autograd.misc.flatten import flatten

@@ -1,4 +1,4 @@
-"""Fixed points, which have derivatives of their own."""
+"""Fixed points with implicit derivatives."""
 
 from __future__ import annotations
 

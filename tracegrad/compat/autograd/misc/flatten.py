@@ -1,4 +1,4 @@
-"""Nested containers of arrays as one vector."""
+"""Flatten nested containers of arrays into one vector."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["flatten", "flatten_func"]
 
 
 def flatten(value: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """The elements of the arrays in a container as a vector, and the function from such vectors to such containers.
+    """Flatten the arrays in a container into a vector; return it with the inverse function.
 
     >>> vector, unflatten = flatten({"b": 3.0, "a": np.array([1.0, 2.0])})
     >>> print(vector, unflatten(10 * vector)["a"])
@@ -25,17 +25,17 @@ def flatten(value: Any) -> tuple[Any, Callable[[Any], Any]]:
     vector = np.concatenate([np.ravel(x) for x in leaves]) if leaves else np.array([])
 
     def unflatten(vector: Any) -> Any:
-        found, start = [], 0
+        result, start = [], 0
         for shape, size in zip(shapes, sizes):
-            found.append(np.reshape(vector[start : start + size], shape))
+            result.append(np.reshape(vector[start : start + size], shape))
             start += size
-        return tree.unflatten(structure, found)
+        return tree.unflatten(structure, result)
 
     return vector, unflatten
 
 
 def flatten_func(func: Callable[..., Any], example: Any) -> tuple[Callable[..., Any], Callable[[Any], Any], Any]:
-    """A function of a container that gives one, as a function of vectors; how to take these apart, and the example's.
+    """Convert a function of containers to one of vectors; also return the unflattening, and the example's vector.
 
     >>> flat, unflatten, vector = flatten_func(lambda pair: [2 * x for x in pair], [1.0, np.ones(2)])
     >>> print(flat(vector))

@@ -1,6 +1,6 @@
 """Stochastic gradient descent on nested containers of arrays: `sgd`, `rmsprop`, `adam`.
 
-`grad(x, i)` gives the gradient at `x` in turn `i`, and `callback(x, i, gradient)` is called in each turn.
+`grad(x, i)` returns the gradient at `x` in iteration `i`, and `callback(x, i, gradient)` is called in each iteration.
 
 >>> print(f"{sgd(lambda x, i: 2 * (x - 3.0), 0.0):.3f}")
 3.000
@@ -22,7 +22,7 @@ Function = Callable[..., Any]
 
 
 def unflatten_optimizer(optimize: Function) -> Function:
-    """Of an optimizer of vectors, one of nested containers."""
+    """Lift an optimizer of vectors to an optimizer of nested containers."""
 
     def of_containers(grad: Function, x0: Any, callback: Function | None = None, *args: Any, **kwargs: Any) -> Any:
         start, unflatten = flatten(x0)

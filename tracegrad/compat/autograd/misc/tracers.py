@@ -1,4 +1,4 @@
-"""Functions that are recorded once."""
+"""Functions that are recorded once and replayed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["const_graph"]
 
 
 def const_graph(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
-    """The function of the other arguments, compiled.
+    """Compile a function of the other arguments.
 
     >>> print(const_graph(lambda power, x: x**power, 2)(3.0))
     9.0

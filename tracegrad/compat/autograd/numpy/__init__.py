@@ -1,6 +1,6 @@
-"""NumPy itself, whose functions are traced as they are; those that join arrays take generators too.
+"""NumPy itself, whose functions are traced directly; functions that join arrays take generators too.
 
-What autograd has besides is here as well: `make_diagonal`.
+`make_diagonal`, which only autograd has, is here as well.
 
 >>> from tracegrad.compat.autograd import numpy as anp
 >>> import numpy as np

@@ -1,4 +1,4 @@
-"""Matrices of their diagonals, for which NumPy has no function."""
+"""Diagonal matrices from batches of diagonals, for which NumPy has no function."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["make_diagonal"]
 
 
 def make_diagonal(D: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-    """The arrays whose diagonals along the two last axes, -1 and -2, are those of `D`.
+    """Make arrays with the diagonals `D` along the two last axes, -1 and -2.
 
     >>> make_diagonal(np.array([1.0, 2.0]), axis1=-1, axis2=-2)
     array([[1., 0.],

@@ -1,4 +1,4 @@
-"""Functions that join arrays, which autograd's users give generators too."""
+"""Functions that join arrays, and take generators too, as autograd's users expect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _listed(arrays: Iterable[Any]) -> Any:
 
 
 def stack(arrays: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
-    """`np.stack`, of what can be iterated too.
+    """`np.stack`, also of iterables.
 
     >>> print(stack(map(np.ones, (1, 1))).tolist())
     [[1.0], [1.0]]
@@ -24,7 +24,7 @@ def stack(arrays: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def concatenate(arrays: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
-    """`np.concatenate`, of what can be iterated too.
+    """`np.concatenate`, also of iterables.
 
     >>> print(concatenate(map(np.ones, (1, 2))))
     [1. 1. 1.]
@@ -33,7 +33,7 @@ def concatenate(arrays: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def vstack(tup: Iterable[Any], **kwargs: Any) -> Any:
-    """`np.vstack`, of what can be iterated too.
+    """`np.vstack`, also of iterables.
 
     >>> print(vstack(map(np.ones, (1, 1))).tolist())
     [[1.0], [1.0]]
@@ -42,7 +42,7 @@ def vstack(tup: Iterable[Any], **kwargs: Any) -> Any:
 
 
 def hstack(tup: Iterable[Any], **kwargs: Any) -> Any:
-    """`np.hstack`, of what can be iterated too.
+    """`np.hstack`, also of iterables.
 
     >>> print(hstack(map(np.ones, (1, 2))))
     [1. 1. 1.]
@@ -51,7 +51,7 @@ def hstack(tup: Iterable[Any], **kwargs: Any) -> Any:
 
 
 def column_stack(tup: Iterable[Any]) -> Any:
-    """`np.column_stack`, of what can be iterated too.
+    """`np.column_stack`, also of iterables.
 
     >>> print(column_stack(map(np.ones, (1, 1))).tolist())
     [[1.0, 1.0]]

@@ -1,4 +1,4 @@
-"""NumPy's own functions of linear algebra, and the transpose of matrices that autograd has beside them."""
+"""NumPy's own linear algebra, and autograd's matrix transpose."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __getattr__, __dir__ = mirrored(globals(), "numpy.linalg")
 
 
 def T(x: Any) -> Any:
-    """The transposes of matrices.
+    """Transpose matrices.
 
     >>> T(np.array([[1.0, 2.0]]))
     array([[1.],

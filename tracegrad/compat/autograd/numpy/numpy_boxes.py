@@ -1,4 +1,4 @@
-"""The class of traced arrays."""
+"""Class of traced arrays, by autograd's name."""
 
 from tracegrad.compat.autograd.tracer import Box
 

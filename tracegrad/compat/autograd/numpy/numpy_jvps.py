@@ -1,4 +1,4 @@
-"""Tangents of results that have been broadcast, for rules of the user's."""
+"""Tangents of broadcast results, for user-defined rules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["broadcast"]
 
 
 def broadcast(x: Any, target: Any) -> Any:
-    """A tangent, as one of an array of the shape of `target`, complex where that is.
+    """Broadcast a tangent to the shape of `target`, complex if that is.
 
     >>> broadcast(np.ones((1, 2)), np.zeros((2, 2)))
     array([[1., 1.],

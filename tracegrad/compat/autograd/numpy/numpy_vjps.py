@@ -1,4 +1,4 @@
-"""Cotangents of operands that have been broadcast, for rules of the user's."""
+"""Cotangents of broadcast operands, for user-defined rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Metadata = tuple[tuple[int, ...], int, np.dtype[Any], bool]
 
 
 def metadata(A: Any) -> Metadata:
-    """The shape, the number of axes, the dtype of an array, and whether it is complex.
+    """Return the shape, the number of axes, the dtype of an array, and whether it is complex.
 
     >>> metadata(np.zeros((2, 3)))
     ((2, 3), 2, dtype('float64'), False)
@@ -22,7 +22,7 @@ def metadata(A: Any) -> Metadata:
 
 
 def unbroadcast(x: Any, target_meta: Metadata, broadcast_idx: int = 0) -> Any:
-    """The sums along the axes that an operand with this metadata has been broadcast along.
+    """Sum along the axes along which an operand with this metadata has been broadcast.
 
     >>> unbroadcast(np.ones((4, 3)), metadata(np.zeros((1, 3))))
     array([[4., 4., 4.]])
@@ -37,7 +37,7 @@ def unbroadcast(x: Any, target_meta: Metadata, broadcast_idx: int = 0) -> Any:
 
 
 def unbroadcast_f(target: Any, f: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The function that gives what `f` does, summed to the shape of `target`.
+    """Wrap `f`: sum its results to the shape of `target`.
 
     >>> unbroadcast_f(1.0, lambda g: 2 * g)(np.ones(3))
     np.float64(6.0)

@@ -1,4 +1,4 @@
-"""The vector spaces of arrays."""
+"""Vector spaces of arrays."""
 
 from tracegrad.compat.autograd.spaces import ArrayVSpace, ComplexArrayVSpace
 

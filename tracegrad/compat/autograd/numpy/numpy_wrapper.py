@@ -1,4 +1,4 @@
-"""NumPy itself, whose functions are traced as they are."""
+"""NumPy itself, whose functions are traced directly."""
 
 from tracegrad.utils.lazy_import import mirrored
 

@@ -1,4 +1,4 @@
-"""SciPy's own functions, which are traced as they are, but for `signal.convolve`, which has autograd's arguments."""
+"""SciPy's own functions, which are traced directly, except `signal.convolve`, which has autograd's arguments."""
 
 from tracegrad.compat.autograd.scipy import integrate, linalg, signal, special, stats
 

@@ -1,4 +1,4 @@
-"""SciPy's own functions of linear algebra."""
+"""SciPy's own linear algebra."""
 
 from tracegrad.utils.lazy_import import mirrored
 

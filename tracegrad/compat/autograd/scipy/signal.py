@@ -1,4 +1,4 @@
-"""SciPy's own functions of signals, and a convolution of arrays along chosen axes."""
+"""SciPy's own signal processing, and a convolution of arrays along chosen axes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def convolve(
     A: Any, B: Any, axes: Sequence[Sequence[int]] | None = None, dot_axes: Sequence[Sequence[int]] = ((), ()),
     mode: str = "full",
 ) -> Any:  # fmt: skip
-    """The convolution of `A` and `B` along the pairs `axes` (all), summed over products along the pairs `dot_axes`.
+    """Convolve `A` and `B` along the pairs `axes` (all), and contract them along the pairs `dot_axes`.
 
     The axes of the result are the others of `A`, the others of `B`, and those of the convolution.
 
@@ -51,7 +51,7 @@ def convolve(
 
 
 def _padding(a: int, b: int, mode: str) -> tuple[int, int]:
-    """How many zeros stand before and behind `a` elements, whose windows of `b` are convolved."""
+    """Return the numbers of zeros before and after `a` elements that are convolved with windows of `b`."""
     if mode == "full":
         return b - 1, b - 1
     if mode == "valid":

@@ -1,1 +1,1 @@
-"""What all functions share: registration, operands, dtypes, dimensions, and `out=`."""
+"""Infrastructure of all functions: registration, operands, dtypes, dimensions, and `out=`."""

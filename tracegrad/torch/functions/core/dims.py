@@ -1,4 +1,4 @@
-"""Dimensions as PyTorch names and checks them, and the errors it raises where they do not fit."""
+"""Dimension arguments: normalize and check them as PyTorch does, with its errors."""
 
 from __future__ import annotations
 
@@ -80,22 +80,22 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     (3, 4)
     """
     rank = max(map(len, shapes), default=0)
-    found = [1] * rank
+    result = [1] * rank
     for shape in shapes:
         for k, n in reversed(list(enumerate(shape, rank - len(shape)))):
-            if found[k] != n and found[k] != 1 and n != 1:
+            if result[k] != n and result[k] != 1 and n != 1:
                 raise size_error(
-                    f"The size of tensor a ({found[k]}) must match the size of tensor b ({n}) at non-singleton "
+                    f"The size of tensor a ({result[k]}) must match the size of tensor b ({n}) at non-singleton "
                     f"dimension {k}"
                 )
-            found[k] = n if found[k] == 1 else found[k]
-    return tuple(found)
+            result[k] = n if result[k] == 1 else result[k]
+    return tuple(result)
 
 
 def dim_of(dim: Any, rank: int) -> int:
-    """`dim` counted from the front; a value of no axes has the dimensions 0 and -1, as in PyTorch.
+    """Normalize `dim` to count from the front; a value without axes has the dimensions 0 and -1, as in PyTorch.
 
-    Raises `DimensionError` when there is no such dimension, TypeError for what is no integer.
+    `DimensionError` for a dimension that does not exist, TypeError for non-integers.
 
     >>> dim_of(-1, 3)
     2
@@ -115,11 +115,11 @@ def dims_of(dims: Any, rank: int) -> tuple[int, ...]:
     >>> dims_of((-1, 0), 3)
     (2, 0)
     """
-    found = tuple(dim_of(d, rank) for d in (dims if isinstance(dims, tuple | list) else (dims,)))
-    for k in found:
-        if found.count(k) > 1:
+    results = tuple(dim_of(d, rank) for d in (dims if isinstance(dims, tuple | list) else (dims,)))
+    for k in results:
+        if results.count(k) > 1:
             raise size_error(f"dim {k} appears multiple times in the list of dims")
-    return found
+    return results
 
 
 def integers(given: tuple[Any, ...]) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
-"""How PyTorch's programs say where a Tensor lies in memory: `memory_format=`, `layout=`, `pin_memory=`.
+"""Memory-format arguments: `memory_format=`, `layout=` and `pin_memory=`.
 
-Tensors are strided arrays of the CPU's. Of their formats there are two here, the one that keeps an order of elements
-and row-major order; those with channels last are refused by name. What is no format or layout is a TypeError.
+Tensors are strided arrays on the CPU. Two memory formats exist: the one that preserves the order of elements, and
+row-major order. Channels-last formats are refused by name; an object that is no format or layout raises TypeError.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def check_format(name: str, memory_format: Any) -> None:
 
 
 def with_memory(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """`fn`, which may be told by `layout=`, `pin_memory=` and `memory_format=` what holds of all Tensors here."""
+    """Wrap `fn` to accept `layout=`, `pin_memory=` and `memory_format=`, with the values that all Tensors have here."""
 
     def call(
         *args: Any, layout: Any = None, pin_memory: Any = False, memory_format: Any = None, **kwargs: Any

@@ -1,7 +1,7 @@
-"""Where random numbers come from: generators with PyTorch's interface over NumPy's PCG64.
+"""Random generators with PyTorch's interface over NumPy's PCG64.
 
-Drawing is safe from several threads. While a trace is under way, functions that compute on what is drawn draw anew at
-each call of the program (`stream`); others are refused, since a program would repeat what was drawn when it was traced.
+Drawing is safe from several threads. In a trace, functions that compute on the numbers draw anew at each call of the
+program (`stream`). Other functions are refused, because a program would repeat the numbers drawn during tracing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Generator:
 
     @property
     def device(self) -> str:
-        """Where it draws: always "cpu"."""
+        """Return the device of the generator: always "cpu"."""
         return "cpu"
 
     def manual_seed(self, seed: int) -> Generator:
@@ -61,11 +61,11 @@ class Generator:
         return self.manual_seed(entropy % _WORD).initial_seed()
 
     def initial_seed(self) -> int:
-        """The seed of the sequence under way."""
+        """Return the seed of the current sequence."""
         return self._seed
 
     def get_state(self) -> np.ndarray[Any, Any]:
-        """Where in its sequence the generator is, as bytes for `set_state`."""
+        """Return the state of the generator, as bytes for `set_state`."""
         source = self.bits.bit_generator
         with source.lock:
             at: Any = source.state
@@ -74,11 +74,11 @@ class Generator:
         return np.frombuffer(packed, np.uint8).copy()
 
     def set_state(self, new_state: Any) -> Generator:
-        """Continue from where a generator was when `new_state` was got; RuntimeError if it is no such state."""
-        given = np.asarray(new_state)
-        if given.dtype != np.uint8 or given.shape != (_STATE.size,):
+        """Restore a state of `get_state`; RuntimeError for other bytes."""
+        args = np.asarray(new_state)
+        if args.dtype != np.uint8 or args.shape != (_STATE.size,):
             raise RuntimeError(located("set_state: not a state that get_state() gave"))
-        seed, state, inc, half, word = _STATE.unpack(given.tobytes())
+        seed, state, inc, half, word = _STATE.unpack(args.tobytes())
         source = np.random.PCG64()
         source.state = {
             "bit_generator": "PCG64",
@@ -99,14 +99,14 @@ drawn = [0]
 
 
 def stream(name: str, generator: Generator | None = None) -> Any:
-    """What the function `name` draws from, as `source`; within a trace what gives traced arrays, drawn at each call."""
-    given = default_generator if generator is None else generator
+    """Return the source of random numbers of the function `name`; in a trace, one that draws at each call."""
+    args = default_generator if generator is None else generator
     world: Any = getattr(Op.ambient() if Op.ambient is not None else None, "world", None)
-    return source(name, given) if world is None else world.generator_in(given, "bits")
+    return source(name, args) if world is None else world.generator_in(args, "bits")
 
 
 def source(name: str, generator: Generator | None = None) -> np.random.Generator:
-    """What the function `name` draws from: `generator`, or the default one. UnsupportedError within a trace."""
+    """Return the generator of the function `name`: `generator`, or the default one. UnsupportedError within a trace."""
     if Op.ambient is not None and Op.ambient() is not None:
         raise UnsupportedError(
             located(

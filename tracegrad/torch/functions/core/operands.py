@@ -1,4 +1,4 @@
-"""What PyTorch's functions take for arrays, brought into one kind, with a short way for what already is of one."""
+"""Operand coercion: convert array arguments to one kind, with a fast path for arguments of one kind already."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ARRAYS = (Carrier, np.ndarray)
 
 
 def pair(x: Any, y: Any) -> tuple[Any, Any]:
-    """Two operands of one kind; Python numbers stay what they are."""
+    """Convert two operands to one kind; Python numbers stay unchanged."""
     if isinstance(x, _ARRAYS) and (type(y) is type(x) or type(y) in LITERALS):
         return x, y
     x, y = operands(x, y)
@@ -51,7 +51,7 @@ def floating(x: Any) -> Any:
 
 
 def in_floats(xs: Any) -> list[Any]:
-    """`xs`, with integers and booleans in the floating dtype that they have beside the others; numbers as floats."""
+    """Convert integers and booleans in `xs` to the floating dtype that promotion gives, and numbers to floats."""
     floats = [v for v in xs if not is_number(v) and v.dtype.kind in "fc"]
     if not floats or getattr(lead(xs), "common_dtype", None) is None:
         return [to_float(v) for v in xs]

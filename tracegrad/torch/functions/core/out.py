@@ -1,4 +1,4 @@
-"""`out=`: where PyTorch's functions write what they give."""
+"""Argument `out=`: write the result of a function into a Tensor."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ _PROMOTED = frozenset({"max", "min"})  # which are `maximum` and `minimum` of tw
 
 
 def with_out(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn`, which may be told by `out=` where to write its result, or a tuple of its results; it gives `out` then.
+    """Wrap `fn` to accept `out=`, a Tensor for its result or a tuple for its results, which is then returned.
 
-    RuntimeError if what is written would have a derivative, as PyTorch has it.
+    RuntimeError if the written value would have a derivative, as in PyTorch.
     """
 
     def of_any(*args: Any, out: Any = None, **kwargs: Any) -> Any:
@@ -134,7 +134,7 @@ def _resize(name: str, target: Any, shape: tuple[int, ...]) -> None:
 
 
 def store(target: Any, value: Any) -> None:
-    """Write `value`, of the same shape, into `target`: a Tensor, which records nothing of it, or an array."""
+    """Write `value`, of the same shape, into `target`: an array, or a Tensor, without a record."""
     if isinstance(target, Carrier) and hasattr(target, "copy_"):
         with no_grad():
             target.copy_(value)

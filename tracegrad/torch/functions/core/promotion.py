@@ -1,9 +1,9 @@
-"""Which dtype an operation on Tensors computes in: PyTorch's promotion, and the default dtype that is a part of it.
+"""Type promotion: PyTorch's rules for the dtype of an operation, and the default dtype.
 
-A number of a higher sort (booleans, integers, floating, complex) decides the sort of the result, and Tensors with
-dimensions its precision if they are of that sort; Tensors without dimensions come next, Python's and NumPy's numbers
-last. So float32 stays float32 beside integers, beside `np.sqrt(2)` and beside a float64 without dimensions. Where
-nothing floating decides a floating result, it has the default dtype.
+Categories are ordered: boolean, integer, floating, complex. The operand of the highest category decides the category of
+the result. The precision comes from Tensors with dimensions if they are of that category, then from Tensors without
+dimensions, then from numbers of Python and NumPy. So float32 stays float32 with integers, with `np.sqrt(2)`, and with a
+float64 without dimensions. If no operand is floating and the result is, it has the default dtype.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _COMPLEX = {"float16": "complex64", "float32": "complex64", "float64": "complex1
 
 
 def default_dtype() -> DType:
-    """The default dtype, which a trace under way depends on from now on."""
+    """Return the default dtype; an active trace depends on it from now on."""
     trace: Any = Op.ambient() if Op.ambient is not None else None
     if hasattr(trace, "tensors"):
         trace.tensors.asks_default_dtype()
@@ -53,7 +53,7 @@ def _of_parts(dtype: DType) -> DType:
 
 
 def promote_types(x: DType, y: DType) -> DType:
-    """The smallest dtype that both can be promoted to, where floating numbers keep their precision beside integers."""
+    """Return the smallest dtype that both promote to; floating dtypes keep their precision with integers."""
     low, high = sorted((x, y), key=lambda dtype: _SORTS[dtype.kind])
     return high if _SORTS[low.kind] < 2 <= _SORTS[high.kind] else np.promote_types(x, y)
 
@@ -108,8 +108,10 @@ _PRODUCT = "expected m1 and m2 to have the same dtype, but got: {a} != {b}"
 
 
 def require_one_dtype(x: Any, y: Any, text: str = _PRODUCT) -> None:
-    """RuntimeError for Tensors of two dtypes, of which PyTorch promotes none here; in its `text`, {a} and {b} are their
-    dtypes as C has them, {A} and {B} as PyTorch's classes are called."""
+    """Raise RuntimeError for Tensors of two dtypes, in functions for which PyTorch does not promote.
+
+    In `text`, {a} and {b} are the dtypes by their C names, {A} and {B} by PyTorch's class names.
+    """
     if getattr(x, "common_dtype", None) is None or getattr(y, "common_dtype", None) is None or x.dtype == y.dtype:
         return
     a, b = (_C_TYPES.get(v.dtype.name, v.dtype.name) for v in (x, y))
@@ -122,7 +124,7 @@ def _kind(x: Any) -> tuple[Any, int]:
 
 
 def in_one_dtype(op: Any, xs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The operands `xs` of an op, in the dtypes in which it computes of Tensors: what NumPy would promote otherwise."""
+    """Convert the operands `xs` of an op to the dtypes of PyTorch's promotion, before NumPy would promote them."""
     if not isinstance(op, Elementwise) or _is_alike(xs):
         return xs
     kinds = [_kind(x) for x in xs]
@@ -142,7 +144,7 @@ def in_one_dtype(op: Any, xs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _wanted(dtype: DType, kinds: list[tuple[Any, int]]) -> DType:
-    """The dtype in which operands of these kinds are computed, for which NumPy takes `dtype`."""
+    """Return the dtype in which operands of these kinds are computed, where NumPy uses `dtype`."""
     if dtype.kind == "b" or all(isinstance(kind, type) for kind, _ in kinds):
         return dtype
     wanted = common_dtype(kinds)
@@ -152,7 +154,7 @@ def _wanted(dtype: DType, kinds: list[tuple[Any, int]]) -> DType:
 
 
 def _is_alike(xs: tuple[Any, ...]) -> bool:
-    """Whether all are floating of one dtype, but for numbers."""
+    """Whether all operands except numbers are floating of one dtype."""
     dtype = None
     for x in xs:
         if type(x) in LITERALS:

@@ -1,7 +1,7 @@
-"""Which of PyTorch's functions and methods exist here: each is one function over ops, registered under its names.
+"""Registry of PyTorch's functions and methods: each is one function over ops, under its names.
 
-A function takes ndarrays, numbers or carriers and gives what the ops give for them; `dim` may be called `axis`, and
-`keepdim` `keepdims`. As a method of a Tensor it is the same function, the Tensor being its first argument.
+A function takes ndarrays, numbers or carriers, and returns the results of the ops. `axis` is another name for `dim`,
+and `keepdims` for `keepdim`. A Tensor method is the same function with the Tensor as its first argument.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def function(*names: str, in_place: bool = False, methods: bool = True) -> Calla
     """Register a function under `names`, as a function of the package and, unless PyTorch has none, as a method."""
 
     def declare(fn: Function) -> Function:
-        made = with_aliases(fn)
+        result = with_aliases(fn)
         for name in names:
-            FUNCTIONS[name] = made
+            FUNCTIONS[name] = result
             if methods:
-                METHODS[name] = made
+                METHODS[name] = result
             if in_place:
                 IN_PLACE.add(name)
-        return made
+        return result
 
     return declare
 
@@ -65,11 +65,11 @@ def method(*names: str, in_place: bool = False) -> Callable[[Function], Function
     """Register a function under `names` as a method only."""
 
     def declare(fn: Function) -> Function:
-        made = with_aliases(fn)
+        result = with_aliases(fn)
         for name in names:
-            METHODS[name] = made
+            METHODS[name] = result
             if in_place:
                 IN_PLACE.add(name)
-        return made
+        return result
 
     return declare

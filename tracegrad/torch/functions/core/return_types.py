@@ -1,4 +1,4 @@
-"""Results of several parts: named tuples, one class for each function that has one, printed as PyTorch prints them."""
+"""Named tuples for functions with several results, one class for each function, printed as in PyTorch."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def return_type(name: str, *fields: str) -> Any:
     values=[1.0, 3.0],
     indices=[1, 0])
     """
-    found = _TYPES.get(name)
-    if found is not None:
-        if found._fields != fields:
-            raise ValueError(f"the return type {name} has the fields {found._fields}, not {fields}")
-        return found
-    made = _TYPES[name] = type(name, (namedtuple(name, fields),), {"__slots__": (), "__repr__": _repr})
-    made.__module__ = __name__
+    result = _TYPES.get(name)
+    if result is not None:
+        if result._fields != fields:
+            raise ValueError(f"the return type {name} has the fields {result._fields}, not {fields}")
+        return result
+    output = _TYPES[name] = type(name, (namedtuple(name, fields),), {"__slots__": (), "__repr__": _repr})
+    output.__module__ = __name__
     # Where pickle looks for the class.
-    globals()[name] = made
-    return made
+    globals()[name] = output
+    return output
 
 
 def _repr(self: Any) -> str:

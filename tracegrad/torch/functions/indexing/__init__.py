@@ -1,1 +1,1 @@
-"""Functions that select, arrange, join, and update elements."""
+"""Functions that select, arrange, join and update elements."""

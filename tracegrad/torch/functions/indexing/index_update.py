@@ -1,6 +1,7 @@
-"""Functions that write elements at indices, each into a new value; their forms with an underscore write in place.
+"""Index updates (`scatter`, `index_add`, `index_put`, ...): write elements at indices, into a new value.
 
-Where an index occurs twice the last value written counts, and functions with "add" in their names add all.
+Names with a trailing underscore write in place. At an index that occurs twice the last value counts; functions with
+"add" in their names add all values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Functions that join values, repeat them and span grids with them."""
+"""Functions that join, stack, repeat and broadcast values, and make grids of them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from tracegrad.numpy_api import joining as numpy_joining
 from tracegrad.numpy_api.joining import picked
 from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, promoted, size_of
 from tracegrad.ops.core.op import bind, one_node
-from tracegrad.ops.shape import linear
-from tracegrad.ops.shape import stack_split as pieces
+from tracegrad.ops.shape import linear, stack_split
 from tracegrad.torch.functions.core.dims import copied, dim_of, integers, lengths, one, size_error
 from tracegrad.torch.functions.core.operands import alike, of_one_kind
 from tracegrad.torch.functions.core.promotion import require_one_dtype
@@ -27,9 +26,9 @@ __all__ = ["cat", "hstack", "meshgrid", "repeat", "repeat_interleave", "stack", 
 # -- along a dimension they have -----------------------------------------------------------------------------------
 @function("cat", "concat", "concatenate", methods=False)
 def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
-    """Values of equal sizes but for `dim` joined along it, in their common dtype; empty vectors are passed over.
+    """Concatenate values, of equal sizes except along `dim`, in their common dtype; empty vectors are skipped.
 
-    ValueError if there are none, RuntimeError if their shapes do not fit.
+    ValueError for no values, RuntimeError if the shapes do not fit.
 
     >>> cat([np.zeros((1, 2)), np.ones((2, 2))]).shape
     (3, 2)
@@ -41,12 +40,12 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     for k, x in enumerate(xs):
         if not x.shape:
             raise size_error(f"zero-dimensional tensor (at position {k}) cannot be concatenated")
-    kept = [x for x in xs if x.shape != (0,)] or xs[:1]
-    axis = dim_of(dim, len(kept[0].shape))
-    _check_sizes(kept, axis)
+    saved = [x for x in xs if x.shape != (0,)] or xs[:1]
+    axis = dim_of(dim, len(saved[0].shape))
+    _check_sizes(saved, axis)
     if len({x.dtype for x in xs}) == 1:
-        return linear.concatenate(*kept, axis=axis)
-    return _cat(xs, kept=tuple(k for k, x in enumerate(xs) if any(x is y for y in kept)), dim=axis)
+        return linear.concatenate(*saved, axis=axis)
+    return _cat(xs, kept=tuple(k for k, x in enumerate(xs) if any(x is y for y in saved)), dim=axis)
 
 
 @one_node("CatBackward0")
@@ -56,10 +55,10 @@ def _cat(xs: list[Any], *, kept: tuple[int, ...], dim: int) -> Any:
 
 
 def _several(tensors: Sequence[Any], message: str, kind: type[Exception] | None = None) -> list[Any]:
-    given = list(tensors)
-    if not given:
+    args = list(tensors)
+    if not args:
         raise size_error(message) if kind is None else kind(located(message))
-    return given if of_one_kind(given) else arrays(*given)
+    return args if of_one_kind(args) else arrays(*args)
 
 
 def _check_sizes(xs: list[Any], dim: int) -> None:
@@ -88,7 +87,7 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
     xs = _several(tensors, "stack expects a non-empty TensorList")
     shape = alike(xs)
     if shape is not None:
-        return bind(pieces.stack, tuple(xs), {"axis": dim_of(dim, len(shape) + 1)})
+        return bind(stack_split.stack, tuple(xs), {"axis": dim_of(dim, len(shape) + 1)})
     for k, x in enumerate(xs):
         if x.shape != xs[0].shape:
             raise size_error(
@@ -100,7 +99,7 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
 
 @one_node("StackBackward0")
 def _stacked(xs: list[Any], *, dim: int) -> Any:
-    return pieces.stack(*promoted(xs), axis=dim)
+    return stack_split.stack(*promoted(xs), axis=dim)
 
 
 @one_node("CatBackward0")
@@ -202,7 +201,7 @@ def _tiled(x: Any, *, times: tuple[int, ...]) -> Any:
 
 @function("tile")
 def tile(input: Any, *sizes: Any, dims: Any = None) -> Any:
-    """As `repeat`, the sizes given one by one or as `dims`; missing ones at the front count as 1.
+    """Repeat as `repeat` does, with sizes one by one or as `dims`; missing sizes at the front count as 1.
 
     >>> tile(np.array([[1, 2]]), (2,)).tolist()
     [[1, 2, 1, 2]]
@@ -260,12 +259,14 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
     """
     if indexing not in ("ij", "xy"):
         raise size_error(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
-    given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], tuple | list) else tensors
-    xs = _several(given, "meshgrid expects a non-empty TensorList")
+    args = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], tuple | list) else tensors
+    xs = _several(args, "meshgrid expects a non-empty TensorList")
     _require_one_dtype(xs)
     if any(len(x.shape) > 1 for x in xs):
-        found = next(x for x in xs if len(x.shape) > 1)
-        raise size_error(f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {lengths(found.shape)}")
+        result = next(x for x in xs if len(x.shape) > 1)
+        raise size_error(
+            f"torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {lengths(result.shape)}"
+        )
     places = list(range(len(xs)))
     if indexing == "xy" and len(xs) > 1:
         places[:2] = [1, 0]

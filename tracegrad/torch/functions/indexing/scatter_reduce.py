@@ -1,8 +1,8 @@
-"""`scatter_reduce` and `index_reduce`: what meets at an index is added, multiplied, averaged or compared.
+"""Scatter reductions, `scatter_reduce` and `index_reduce`: combine the values that meet at one index.
 
-Sums are scattered. Everything else goes through the elements sorted by where they are written: those of one place lie
-in a row there, and neighbours are put together in steps that double, so a derivative is that of the products and
-choices which make the result. Equal extrema share the derivative.
+Values are added, multiplied, averaged or compared. Sums are scattered. For other reductions, elements are sorted by
+their target index, so that the elements of one target are a contiguous segment; a segmented scan in doubling steps then
+combines neighbours. Derivatives come from the products and selections in the scan. Equal extrema share the derivative.
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ def _known(name: str, reduce: str, choices: tuple[str, ...]) -> str:
 
 @function("scatter_reduce", in_place=True)
 def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
-    """As `scatter_add`, with the "sum", "prod", "mean", "amax" or "amin" of all elements that meet, with or without
-    those of the input.
+    """Scatter with the reduction "sum", "prod", "mean", "amax" or "amin" of all elements at one index.
+
+    The input's elements take part with `include_self`.
 
     >>> import numpy as np
     >>> scatter_reduce(np.zeros(2), 0, np.array([1, 1]), np.array([1.0, 3.0]), "mean", include_self=False).tolist()
@@ -104,14 +105,14 @@ def _met(x: Any, index: Any, src: Any, dim: int, reduce: str, include_self: bool
     places, values, count = _flat_places(index, shape, dim), _flat(src), math.prod(shape)
     x = _flat(x)
     if not values.shape[0]:
-        found = replaced_nothing(x, values)
+        result = replaced_nothing(x, values)
     elif reduce in ("sum", "mean"):
-        found = _summed(x, places, values, reduce == "mean", include_self)
+        result = _summed(x, places, values, reduce == "mean", include_self)
     elif reduce == "prod" or x.dtype.kind != "f":
-        found = _combined(_COMBINED[reduce], x, places, values, count, include_self)
+        result = _combined(_COMBINED[reduce], x, places, values, count, include_self)
     else:
-        found = _extremum(_COMBINED[reduce], x, places, values, count, include_self)
-    return reshape(found, shape=shape)
+        result = _extremum(_COMBINED[reduce], x, places, values, count, include_self)
+    return reshape(result, shape=shape)
 
 
 def _flat(x: Any) -> Any:
@@ -119,7 +120,7 @@ def _flat(x: Any) -> Any:
 
 
 def _flat_places(index: Any, shape: tuple[int, ...], dim: int) -> Any:
-    """For each element that is written the number of its place in row-major order."""
+    """Return the number, in row-major order, of the position of each written element."""
     if not shape:
         return reshape(index, shape=(1,))
     total: Any = 0
@@ -134,7 +135,7 @@ def _spread(values: Any, places: Any, like: Any) -> Any:
 
 
 def _counted(places: Any, like: Any) -> Any:
-    """How many elements are written to each place of `like`."""
+    """Count the elements that are written to each position of `like`."""
     ones = constant(linear.full(shape=places.shape, value=1, dtype="int64"), peer_of(places))
     return _spread(ones, places, like)
 
@@ -151,34 +152,34 @@ def _summed(x: Any, places: Any, values: Any, mean: bool, include_self: bool) ->
 
 
 def _in_rows(combine: Both, places: Any, values: Any, count: int) -> tuple[Any, Any]:
-    """What each of `count` places makes of the values that are written there, and whether there are any."""
+    """Reduce the values written to each of `count` positions; also return whether there are any."""
     order = sorting.argsort(places, axis=0, descending=False, stable=True)
-    rows, found = (ops.gather(v, order, axes=(0,)) for v in (places, values))
+    rows, result = (ops.gather(v, order, axes=(0,)) for v in (places, values))
     n, reach = values.shape[0], 1
     while reach < n:
-        first, last = along(found, 0, 0, n - reach), along(found, 0, reach, n)
+        first, last = along(result, 0, 0, n - reach), along(result, 0, reach, n)
         together = equal(along(rows, 0, 0, n - reach), along(rows, 0, reach, n))
-        found = concatenate([along(found, 0, 0, reach), where(together, combine(first, last), last)], 0)
+        result = concatenate([along(result, 0, 0, reach), where(together, combine(first, last), last)], 0)
         reach *= 2
     numbers = constant(positions(count), peer_of(places))
     last = elementwise.maximum(subtract(sorting.searchsorted(rows, numbers, right=True), 1), 0)
-    return ops.gather(found, last, axes=(0,)), equal(ops.gather(rows, last, axes=(0,)), numbers)
+    return ops.gather(result, last, axes=(0,)), equal(ops.gather(rows, last, axes=(0,)), numbers)
 
 
 def _combined(combine: Both, x: Any, places: Any, values: Any, count: int, include_self: bool) -> Any:
-    found, written = _in_rows(combine, places, values, count)
-    return where(written, combine(x, found) if include_self else found, x)
+    result, written = _in_rows(combine, places, values, count)
+    return where(written, combine(x, result) if include_self else result, x)
 
 
 def _extremum(combine: Both, x: Any, places: Any, values: Any, count: int, include_self: bool) -> Any:
     """The extremum, a constant, and 0 that depends on the elements equal to it, to equal parts."""
     still, flat_values = stop_gradient(x), stop_gradient(values)
-    found, written = _in_rows(combine, places, flat_values, count)
-    best = where(written, combine(still, found) if include_self else found, still)
+    result, written = _in_rows(combine, places, flat_values, count)
+    best = where(written, combine(still, result) if include_self else result, still)
     hit = equal(flat_values, ops.gather(best, places, axes=(0,)))
     own = equal(still, best) if include_self else elementwise.logical_not(written)
     ties = add(_spread(cast(hit, dtype="int64"), places, x), cast(own, dtype="int64"))
     share = divide(1.0, cast(where(equal(ties, 0), 1, ties), dtype=x.dtype.name))
     moved = where(logical_and(hit, isfinite(flat_values)), subtract(values, flat_values), 0.0)
-    kept = where(logical_and(own, isfinite(still)), subtract(x, still), 0.0)
-    return add(best, multiply(add(_spread(moved, places, x), kept), share))
+    saved = where(logical_and(own, isfinite(still)), subtract(x, still), 0.0)
+    return add(best, multiply(add(_spread(moved, places, x), saved), share))

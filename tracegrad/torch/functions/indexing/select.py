@@ -1,4 +1,4 @@
-"""Functions that choose elements: by integer indices, negative ones counted from the end, or by conditions."""
+"""Functions that choose elements by integer indices, where negative ones count from the end, or by conditions."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _take(x: Any, index: Any) -> Any:
 
 
 def places_of(index: Any, dim: int, rank: int) -> list[Any]:
-    """For every dimension the indices of the elements that `index` means: itself along `dim`, else its own place."""
+    """Return the indices of the elements of `index` for every dimension: `index` along `dim`, else the position."""
     spread = []
     for d in range(rank):
         if d == dim:
@@ -116,7 +116,7 @@ def gather(input: Any, dim: int, index: Any) -> Any:
 
 @function("take_along_dim")
 def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
-    """As `gather`, the other dimensions broadcast; without `dim`, indices into all elements.
+    """Gather with the other dimensions broadcast; without `dim`, indices into all elements.
 
     >>> x = np.array([[3, 1], [2, 4]])
     >>> take_along_dim(x, np.argsort(x, 1), 1).tolist()
@@ -177,15 +177,15 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
     """
     if input is None and other is None:
         return nonzero(condition, as_tuple=True)
-    given = [condition, input, other]
-    if not of_one_kind(given):
-        given = operands(*given)
-        given[0] = array(given[0], peer_of(*given))
-    if given[0].dtype.kind != "b":
+    args = [condition, input, other]
+    if not of_one_kind(args):
+        args = operands(*args)
+        args[0] = array(args[0], peer_of(*args))
+    if args[0].dtype.kind != "b":
         raise RuntimeError(
-            located(f"where expected condition to be a boolean tensor, but got a tensor with dtype {given[0].dtype}")
+            located(f"where expected condition to be a boolean tensor, but got a tensor with dtype {args[0].dtype}")
         )
-    return elementwise.where(*given)
+    return elementwise.where(*args)
 
 
 @method("where")
@@ -202,15 +202,15 @@ def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
     [[0, 0], [1, 1]]
     """
     x = one(input)
-    found = numpy_chosen.known(x)
+    result = numpy_chosen.known(x)
     peer = peer_of(x)
-    if found is None:
+    if result is None:
         parts = numpy_chosen.nonzero(x if x.shape else linear.reshape(x, shape=(1,)))
         rows = stack(*parts, axis=1)
         return parts if as_tuple else rows if x.shape else rows[:, :0]
     if as_tuple:
-        return tuple(constant(i, peer) for i in np.atleast_1d(found).nonzero())
-    return constant(np.argwhere(found), peer)
+        return tuple(constant(i, peer) for i in np.atleast_1d(result).nonzero())
+    return constant(np.argwhere(result), peer)
 
 
 @function("argwhere")
@@ -302,17 +302,17 @@ def _masked_scatter(x: Any, mask: Any, source: Any) -> Any:
 
 @function("isin", methods=False)
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
-    """Which elements are among the test elements.
+    """Whether elements are among the test elements, one by one.
 
     >>> isin(np.array([1, 2, 3]), np.array([2, 3])).tolist()
     [False, True, True]
     """
     x, tested = arrays(elements, test_elements)
     column = linear.reshape(x, shape=(*x.shape, 1))
-    found = reduce_any(
+    result = reduce_any(
         elementwise.equal(column, linear.reshape(tested, shape=(size_of(tested),))), axes=(len(x.shape),)
     )
-    return elementwise.logical_not(found) if invert else found
+    return elementwise.logical_not(result) if invert else result
 
 
 @function("unravel_index", methods=False)
@@ -331,8 +331,8 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Any, ...]:
         raise ValueError(located(f"'shape' cannot have negative values, but got {tuple(sizes)}"))
     if 0 in sizes and size_of(i):
         raise RuntimeError(located("ZeroDivisionError"))
-    i, found = to_dtype(i, "int64"), []
+    i, result = to_dtype(i, "int64"), []
     for n in reversed(sizes):
-        found.append(elementwise.remainder(i, n))
+        result.append(elementwise.remainder(i, n))
         i = elementwise.floor_divide(i, n)
-    return tuple(reversed(found))
+    return tuple(reversed(result))

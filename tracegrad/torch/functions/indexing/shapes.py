@@ -1,4 +1,4 @@
-"""Functions that give a value another shape or order of dimensions: views of the same elements wherever possible."""
+"""Functions that change the shape or the order of dimensions: views of the same elements wherever possible."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["expanded", "reshape", "squeeze", "transpose", "unsqueeze", "wanted_s
 
 # -- another shape -------------------------------------------------------------------------------------------------
 def wanted_shape(shape: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...]:
-    """`shape` with its -1 replaced by what a value of shape `old` leaves for it."""
+    """Replace the -1 of `shape` by the size that remains for a value of shape `old`."""
     size = math.prod(old)
     known = math.prod(n for n in shape if n != -1)
     if shape.count(-1) > 1:
@@ -62,9 +62,9 @@ def _copies(x: Any, result: Any) -> bool:
 
 @function("reshape")
 def reshape(input: Any, *sizes: Any, shape: Any = None) -> Any:
-    """The elements in row-major order in another shape, given as sizes or one sequence; -1 stands for what is left.
+    """Return the elements in row-major order in another shape, sizes or one sequence; -1 is the remaining size.
 
-    A view if the layout in memory allows one. RuntimeError if the sizes do not fit.
+    It is a view if the memory layout allows one. RuntimeError if the sizes do not fit.
 
     >>> reshape(np.arange(6), (2, -1)).shape
     (2, 3)
@@ -128,7 +128,7 @@ def ravel(input: Any) -> Any:
 
 @function("unflatten")
 def unflatten(input: Any, dim: int, sizes: Any) -> Any:
-    """One dimension as several of the given sizes, one of which may be -1.
+    """Split one dimension into several of the given sizes, one of which may be -1.
 
     >>> unflatten(np.zeros((2, 12)), 1, (3, -1)).shape
     (2, 3, 4)
@@ -148,7 +148,7 @@ def unflatten(input: Any, dim: int, sizes: Any) -> Any:
 # -- dimensions of one element -------------------------------------------------------------------------------------
 @function("squeeze")
 def squeeze(input: Any, dim: Any = None) -> Any:
-    """Without the dimensions of size one: all of them, or those among `dim`; others stay.
+    """Remove dimensions of size one: all of them, or those among `dim`.
 
     >>> squeeze(np.zeros((1, 2, 1))).shape, squeeze(np.zeros((1, 2, 1)), (0, 1)).shape
     ((2,), (2, 1))
@@ -163,7 +163,7 @@ def squeeze(input: Any, dim: Any = None) -> Any:
 
 @function("unsqueeze")
 def unsqueeze(input: Any, dim: int) -> Any:
-    """With a new dimension of size one at `dim`.
+    """Insert a dimension of size one at `dim`.
 
     >>> unsqueeze(np.zeros(3), -1).shape
     (3, 1)
@@ -174,9 +174,9 @@ def unsqueeze(input: Any, dim: int) -> Any:
 
 
 def _at_least(tensors: tuple[Any, ...], grow: Any) -> Any:
-    given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], tuple | list) else tensors
-    grown = tuple(grow(one(x)) for x in given)
-    return grown if given is not tensors or len(grown) != 1 else grown[0]
+    args = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], tuple | list) else tensors
+    grown = tuple(grow(one(x)) for x in args)
+    return grown if args is not tensors or len(grown) != 1 else grown[0]
 
 
 def _one_dim(x: Any) -> Any:
@@ -270,8 +270,8 @@ def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
     >>> [x.shape for x in broadcast_tensors(np.zeros(3), np.zeros((2, 1)))]
     [(2, 3), (2, 3)]
     """
-    given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], tuple | list) else tensors
-    xs = [one(x) for x in given]
+    args = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], tuple | list) else tensors
+    xs = [one(x) for x in args]
     shape = broadcast_shapes(*(x.shape for x in xs))
     return tuple(expanded(x, shape) for x in xs)
 
@@ -319,13 +319,13 @@ def permute(input: Any, *sizes: Any, dims: Any = None) -> Any:
     (4, 2, 3)
     """
     x = one(input)
-    rank, given = len(x.shape), integers(sizes if dims is None else (dims,))
-    if len(given) != rank:
+    rank, args = len(x.shape), integers(sizes if dims is None else (dims,))
+    if len(args) != rank:
         raise size_error(
             "permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired "
-            f"ordering of dimensions i.e. input.dim() = {rank} is not equal to len(dims) = {len(given)}"
+            f"ordering of dimensions i.e. input.dim() = {rank} is not equal to len(dims) = {len(args)}"
         )
-    perm = tuple(dim_of(d, rank) for d in given)
+    perm = tuple(dim_of(d, rank) for d in args)
     if len(set(perm)) != rank:
         raise size_error("permute(): duplicate dims are not allowed.")
     return named("PermuteBackward0", permuted(x, perm))
@@ -349,13 +349,13 @@ def transpose(input: Any, dim0: int, dim1: int) -> Any:
 
 @function("swapaxes")
 def swapaxes(input: Any, axis0: int, axis1: int) -> Any:
-    """As `transpose`."""
+    """Swap two dimensions, as `transpose` does."""
     return transpose(input, axis0, axis1)
 
 
 @function("t")
 def t(input: Any) -> Any:
-    """A matrix transposed; what has fewer dimensions as it is."""
+    """Transpose a matrix; return values of fewer dimensions unchanged."""
     x = one(input)
     rank = len(x.shape)
     if rank > 2:
@@ -372,14 +372,14 @@ def movedim(input: Any, source: Any, destination: Any) -> Any:
     """
     x = one(input)
     rank = len(x.shape)
-    given = [integers((v,)) for v in (source, destination)]
-    if len(given[0]) != len(given[1]):
+    args = [integers((v,)) for v in (source, destination)]
+    if len(args[0]) != len(args[1]):
         raise size_error(
-            f"movedim: Invalid source or destination dims: source ({lengths(given[0])} dims) should contain the same "
-            f"number of dims as destination ({lengths(given[1])} dims)"
+            f"movedim: Invalid source or destination dims: source ({lengths(args[0])} dims) should contain the same "
+            f"number of dims as destination ({lengths(args[1])} dims)"
         )
-    old, new = (tuple(dim_of(d, rank) for d in dims) for dims in given)
-    for what, dims, said in (("source", old, given[0]), ("destination", new, given[1])):
+    old, new = (tuple(dim_of(d, rank) for d in dims) for dims in args)
+    for what, dims, said in (("source", old, args[0]), ("destination", new, args[1])):
         if len(set(dims)) != len(dims):
             raise size_error(f"movedim: repeated dim in `{what}` ({lengths(said)})")
     perm = [k for k in range(rank) if k not in old]

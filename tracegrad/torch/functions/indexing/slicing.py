@@ -1,4 +1,4 @@
-"""Functions that take a value apart, or arrange its elements anew: slices, splits, diagonals, triangles, flips."""
+"""Functions that split a value or rearrange its elements: slices, splits, diagonals, triangles, flips."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from tracegrad.numpy_api.joining import along, picked
 from tracegrad.numpy_api.operands import constant, peer_of, size_of
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.core.op import named, one_node
-from tracegrad.ops.shape import linear
-from tracegrad.ops.shape import stack_split as pieces
+from tracegrad.ops.shape import linear, stack_split
 from tracegrad.torch.functions.core.dims import (
     copied,
     dim_of,
@@ -94,7 +93,7 @@ def unbind(input: Any, dim: int = 0) -> tuple[Any, ...]:
     x = one(input)
     if not x.shape:
         raise index_error(f"Dimension specified as {dim} but tensor has no dimensions")
-    parts: tuple[Any, ...] = pieces.unbind(x, axis=dim_of(dim, len(x.shape)))
+    parts: tuple[Any, ...] = stack_split.unbind(x, axis=dim_of(dim, len(x.shape)))
     return parts
 
 
@@ -122,7 +121,7 @@ def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, 
     if each == 0 and n:
         raise size_error(f"split_size can only be 0 if dimension size is 0, but got dimension size of {n}")
     starts = range(0, n, each) if n else [0]
-    parts = pieces.split(x, axis=k, bounds=(*starts, n))
+    parts = stack_split.split(x, axis=k, bounds=(*starts, n))
     return parts
 
 
@@ -137,7 +136,7 @@ def split_with_sizes(input: Any, split_sizes: Any, dim: int = 0) -> tuple[Any, .
             f"{k}), but got split_sizes={lengths(sizes)}"
         )
     bounds = (0, *itertools.accumulate(sizes))
-    parts: tuple[Any, ...] = named("SplitWithSizesBackward0", pieces.split(x, axis=k, bounds=bounds))
+    parts: tuple[Any, ...] = named("SplitWithSizesBackward0", stack_split.split(x, axis=k, bounds=bounds))
     return parts
 
 
@@ -253,9 +252,9 @@ def _windows(x: Any, *, dim: int, size: int, step: int) -> Any:
     if not x.shape:
         return linear.slice(linear.reshape(x, shape=(1,)), start=(0,), stop=(size,), step=(1,))
     starts = np.arange(0, x.shape[dim] - size + 1, step)
-    found = picked(x, constant(starts[:, None] + np.arange(size), peer_of(x)), dim)
-    rank = len(found.shape)
-    return linear.transpose(found, perm=(*(k for k in range(rank) if k != dim + 1), dim + 1))
+    result = picked(x, constant(starts[:, None] + np.arange(size), peer_of(x)), dim)
+    rank = len(result.shape)
+    return linear.transpose(result, perm=(*(k for k in range(rank) if k != dim + 1), dim + 1))
 
 
 # -- diagonals and triangles ---------------------------------------------------------------------------------------
@@ -265,10 +264,10 @@ def _diagonal_start(columns: int, offset: int) -> int:
 
 @function("diagonal")
 def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """The diagonal of two dimensions as a new last one; `offset` counts diagonals above the main one.
+    """Return the diagonal of two dimensions as a new last one; `offset` counts diagonals above the main one.
 
-    A view where the matrices lie in memory in row-major or column-major order; else a copy, which cannot be updated
-    in place (RuntimeError).
+    It is a view if the matrices are in row-major or column-major order; else a copy, which cannot be updated in place
+    (RuntimeError).
 
     >>> diagonal(np.arange(6).reshape(2, 3), 1).tolist()
     [1, 5]
@@ -290,7 +289,7 @@ def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
 
 @one_node("DiagonalBackward0")
 def _diagonal(x: Any, *, offset: int, dims: tuple[int, int]) -> Any:
-    """In memory the elements of a diagonal lie one row and one element apart: a slice of the matrix as a vector."""
+    """Return the diagonal as a slice of the matrix as a vector: its elements are one row and one element apart."""
     lead = tuple(k for k in range(len(x.shape)) if k not in dims)
     rows, columns = x.shape[dims[0]], x.shape[dims[1]]
     count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
@@ -336,7 +335,7 @@ def _embedded(x: Any, *, offset: int, dims: tuple[int, int]) -> Any:
 
 @function("diag")
 def diag(input: Any, diagonal: int = 0) -> Any:
-    """Of a matrix its diagonal, of a vector the matrix with it on the diagonal.
+    """Return the diagonal of a matrix, or the matrix with a vector on its diagonal.
 
     >>> diag(np.array([1, 2])).tolist(), diag(np.array([[1, 2], [3, 4]])).tolist()
     ([[1, 0], [0, 2]], [1, 4])
@@ -440,34 +439,34 @@ def rot90(input: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
     [[1, 3], [0, 2]]
     """
     x = one(input)
-    given = integers((dims,))
-    if len(given) != 2:
-        raise size_error(f"expected total rotation dims == 2, but got dims = {len(given)}")
+    args = integers((dims,))
+    if len(args) != 2:
+        raise size_error(f"expected total rotation dims == 2, but got dims = {len(args)}")
     if len(x.shape) < 2:
         raise size_error(f"expected total dims >= 2, but got total dims = {len(x.shape)}")
-    i, j = (dim_of(d, len(x.shape)) for d in given)
+    i, j = (dim_of(d, len(x.shape)) for d in args)
     if i == j:
-        raise size_error(f"expected rotation dims to be different, but got dim0 = {given[0]} and dim1 = {given[1]}")
-    return _turned(x, turns=k % 4, dims=(i, j))
+        raise size_error(f"expected rotation dims to be different, but got dim0 = {args[0]} and dim1 = {args[1]}")
+    return _turned(x, iterations=k % 4, dims=(i, j))
 
 
 @one_node("Rot90Backward0")
-def _turned(x: Any, *, turns: int, dims: tuple[int, int]) -> Any:
+def _turned(x: Any, *, iterations: int, dims: tuple[int, int]) -> Any:
     i, j = dims
     perm = list(range(len(x.shape)))
     perm[i], perm[j] = j, i
-    if turns == 2:
+    if iterations == 2:
         x = linear.flip(x, axes=tuple(sorted(dims)))
-    elif turns == 1:
+    elif iterations == 1:
         x = linear.transpose(linear.flip(x, axes=(j,)), perm=tuple(perm))
-    elif turns == 3:
+    elif iterations == 3:
         x = linear.flip(linear.transpose(x, perm=tuple(perm)), axes=(j,))
     return copied(x)
 
 
 @function("roll")
 def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
-    """The elements moved along `dims`, those that leave at one end entering at the other; without `dims`, as one.
+    """Rotate the elements along `dims`: elements that leave at one end enter at the other; without `dims`, flattened.
 
     >>> roll(np.arange(4), 1).tolist()
     [3, 0, 1, 2]

@@ -1,7 +1,7 @@
-"""Functions that order elements: sort, topk, kthvalue, running extrema, mode, places in sorted arrays.
+"""Functions that order elements: sort, topk, kthvalue, running extrema, mode, searchsorted.
 
-Those with two results give a named tuple `(values, indices)`. The indices are int64 and have no derivative; the
-cotangent of the values goes to the elements at the indices. Sorting is stable, and nan is the largest number.
+Functions with two results return a named tuple `(values, indices)`. The indices are int64 and have no derivative; the
+cotangent of the values is scattered to the elements at the indices. Sorting is stable, and nan is the largest number.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def sort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool | 
 def _sorted(name: str, x: Any, dim: int, descending: bool) -> tuple[Any, ...]:
     if not x.shape:
         return one_node(name)(_sorted_number)(x, dim=dim)  # type: ignore[no-any-return]
-    found = sorting.sort(x, axis=dim_of(dim, len(x.shape)), descending=bool(descending), stable=True)
-    return found if name == "SortBackward0" else named(name, found)  # type: ignore[no-any-return]
+    result = sorting.sort(x, axis=dim_of(dim, len(x.shape)), descending=bool(descending), stable=True)
+    return result if name == "SortBackward0" else named(name, result)  # type: ignore[no-any-return]
 
 
 def _sorted_number(x: Any, *, dim: int) -> tuple[Any, ...]:
@@ -109,9 +109,9 @@ def msort(input: Any) -> Any:
 
 @function("topk")
 def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """The `k` largest (or least) values along `dim` in order, and their indices, as `(values, indices)`.
+    """Return the `k` largest (or smallest) values along `dim` in order, and their indices, as `(values, indices)`.
 
-    RuntimeError if there are not as many. They are sorted, whether asked for or not.
+    RuntimeError if there are fewer. They are always sorted.
 
     >>> topk(np.array([2.0, 3.0, 1.0]), 2).values.tolist()
     [3.0, 2.0]
@@ -157,8 +157,8 @@ def _kthvalue(x: Any, *, k: int, dim: int, keepdim: bool) -> tuple[Any, ...]:
 def _picked(x: Any, v: Any, index: Any, axis: int, keepdim: bool) -> tuple[Any, ...]:
     """The elements of `v`, which is `x` with an axis at least, at one index along `axis`, and the index."""
     parts = take_along_axis(v, index, axis), index
-    kept = tuple(n for i, n in enumerate(index.shape) if i != axis)
-    return _like(parts, x.shape if not x.shape else index.shape if keepdim else kept)
+    saved = tuple(n for i, n in enumerate(index.shape) if i != axis)
+    return _like(parts, x.shape if not x.shape else index.shape if keepdim else saved)
 
 
 # -- running extrema and modes -----------------------------------------------------------------------------
@@ -222,9 +222,10 @@ def _side(right: bool, side: str | None) -> bool:
 @function("searchsorted", methods=False)
 def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, right: bool = False,
                  side: str | None = None, sorter: Any = None) -> Any:  # fmt: skip
-    """Where to insert the values `input` into a sequence that is sorted along its last dimension, to keep it sorted.
+    """Return the indices at which to insert `input` into a sequence sorted along its last dimension.
 
-    The sequence has one dimension, or all but the last are those of `input`. Before equal elements, or `right` of them.
+    The sequence has one dimension, or all its dimensions except the last are those of `input`. The index is before
+    equal elements, or with `right` after them.
 
     >>> searchsorted(np.array([1.0, 2.0, 3.0]), np.array([0.5, 2.0]), right=True).tolist()
     [0, 2]
@@ -239,8 +240,8 @@ def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, r
         )
     if sorter is not None:
         x = take_along_axis(x, array(sorter, peer), -1)
-    found = sorting.searchsorted(_ordered(x), values, right=_side(right, side))
-    return cast(found, dtype="int32") if out_int32 else found
+    result = sorting.searchsorted(_ordered(x), values, right=_side(right, side))
+    return cast(result, dtype="int32") if out_int32 else result
 
 
 @function("bucketize", methods=False)

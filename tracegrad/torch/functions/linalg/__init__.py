@@ -1,1 +1,1 @@
-"""Products, norms, and the functions of `tracegrad.torch.linalg`."""
+"""Matrix products, norms, and the functions of `tracegrad.torch.linalg`."""

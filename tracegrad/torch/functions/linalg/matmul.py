@@ -1,4 +1,4 @@
-"""Products: of matrices, vectors and stacks of matrices, and the sums of products made of them."""
+"""Matrix products: of matrices, vectors and batches of matrices, and sums of products (`addmm` and the like)."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def _outer(x: Any, y: Any) -> Any:
 
 # -- products added to a value -------------------------------------------------------------------------------------
 def _added(x: Any, product: Any, beta: float, alpha: float) -> Any:
-    """`beta * x + alpha * product`; with a `beta` of 0 what is in `x` does not matter."""
+    """Compute `beta * x + alpha * product`; with a `beta` of 0 the values of `x` are ignored."""
     product = product if alpha == 1 else multiply(product, alpha)
     if beta == 0:
         return product
@@ -349,10 +349,10 @@ def einsum(equation: str, *operands: Any) -> Any:
     """
     if not isinstance(equation, str):
         raise refuse("einsum with lists of dimensions", "write the subscripts as a string")
-    given = operands[0] if len(operands) == 1 and isinstance(operands[0], tuple | list) else operands
-    for x in given[1:]:
-        require_one_dtype(given[0], x)
-    return _einsum(arrays(*given), equation=equation)
+    args = operands[0] if len(operands) == 1 and isinstance(operands[0], tuple | list) else operands
+    for x in args[1:]:
+        require_one_dtype(args[0], x)
+    return _einsum(arrays(*args), equation=equation)
 
 
 @one_node("EinsumBackward0")

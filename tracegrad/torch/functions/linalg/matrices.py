@@ -1,8 +1,8 @@
-"""`linalg`: PyTorch's functions of matrices, which are the last two dimensions; leading ones are a batch.
+"""Matrix functions of `torch.linalg`: factorizations, solvers and eigenvalues of the last two dimensions.
 
-The functions of this module are those of the namespace; some are also functions of the package and methods. Integers
-become float64. Matrices that are not square where they must be raise a RuntimeError (which is NumPy's LinAlgError too),
-singular ones LinAlgError, which is both as well.
+Leading dimensions are a batch. All functions are in the namespace; some are also functions of the package and methods.
+Integers become float64. A matrix that must be square and is not raises a RuntimeError that is also NumPy's LinAlgError;
+a singular matrix raises LinAlgError, which is both as well.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _solved_from_right(x: Any, y: Any) -> Any:
 
 
 def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Any:
-    """The X with A X = B, or X A = B if not `left`, for triangular A; zeros on its diagonal give inf or nan.
+    """Solve A X = B, or X A = B if not `left`, for triangular A; zeros on its diagonal give inf or nan.
 
     Only that triangle of A is read, without its diagonal if `unitriangular`.
 
@@ -212,7 +212,7 @@ def _lstsq(x: Any, y: Any, *, rtol: float) -> Any:
 
 
 def _columns(x: Any, y: Any, rows: int) -> Any:
-    """`y` as a stack of matrices: as it is, or with its vectors, of which there is one for each matrix, as columns."""
+    """Convert `y` to a stack of matrices: unchanged, or with one vector for each matrix as a column."""
     vectors = len(y.shape) == 1 or y.shape == (*x.shape[:-2], rows)
     return reshape(y, shape=(*y.shape, 1)) if vectors else y
 

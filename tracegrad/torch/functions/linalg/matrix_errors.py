@@ -1,4 +1,4 @@
-"""Matrices that cannot be factored: on Tensors, PyTorch's error, which is a RuntimeError, and NumPy's as well."""
+"""Errors of matrices that cannot be factored: on Tensors, a RuntimeError that is NumPy's LinAlgError too."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def of_tensors(error: BaseException) -> BaseException:
 
 
 def factors(fn: F) -> F:
-    """Let a function that factors matrices raise PyTorch's errors."""
+    """Decorate a function that factors matrices, so that it raises PyTorch's errors."""
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:

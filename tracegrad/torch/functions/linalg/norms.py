@@ -1,4 +1,4 @@
-"""Norms and condition numbers, as `linalg` has them."""
+"""Norms and condition numbers of `torch.linalg`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`linalg`: equations of arrays whose dimensions are taken together as rows and columns, and matrices of powers."""
+"""Tensor equations of `torch.linalg` (`tensorsolve`, `tensorinv`), and Vandermonde matrices."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ def tensorsolve(A: Any, B: Any, dims: Any = None) -> Any:
 
 @factors
 def tensorinv(A: Any, ind: int = 2) -> Any:
-    """The inverse of `tensordot(A, X, X.ndim)` as a function of X, for an A whose first `ind` dimensions are the
-    result's. RuntimeError if there are not as many elements in these as in the others.
+    """Invert the function X -> `tensordot(A, X, X.ndim)`; the first `ind` dimensions of A are the result's.
+
+    RuntimeError if there are not as many elements in these dimensions as in the others.
 
     >>> tensorinv(np.eye(6).reshape(2, 3, 6)).shape
     (6, 2, 3)

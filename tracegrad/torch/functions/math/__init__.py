@@ -1,1 +1,1 @@
-"""Functions of elements, reductions, and statistics."""
+"""Elementwise functions, reductions, and statistics."""

@@ -1,4 +1,4 @@
-"""Functions of integers, bit by bit and by their divisors, and those that look at how a number is represented."""
+"""Integer functions (bitwise, divisors), and functions of the floating-point representation."""
 
 from __future__ import annotations
 
@@ -69,8 +69,9 @@ _Frexp = return_type("frexp", "mantissa", "exponent")
 
 @function("frexp")
 def frexp(input: Any) -> Any:
-    """Mantissas of at least 1/2 and less than 1, and the powers of two, as `(mantissa, exponent)`; the slope of the
-    mantissa is that of a number over a constant.
+    """Split into mantissas of at least 1/2 and less than 1, and powers of two, as `(mantissa, exponent)`.
+
+    The exponent counts as a constant in the derivative of the mantissa.
 
     >>> frexp(np.array([6.0]))
     tracegrad.return_types.frexp(

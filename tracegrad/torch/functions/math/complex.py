@@ -1,7 +1,7 @@
-"""Complex numbers: their parts, conjugates, and Tensors made of parts; of real ones the functions are what they are.
+"""Complex functions: real and imaginary parts, conjugates, and complex Tensors from parts.
 
-`real`, `imag`, `view_as_real` and `view_as_complex` share the memory, so an update of a part in place is one of the
-whole; a conjugate has memory of its own.
+`real`, `imag`, `view_as_real` and `view_as_complex` share memory with their operand, so an in-place update of a part
+updates the whole. A conjugate has separate memory. Real operands are treated as in PyTorch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tracegrad.ops.shape.linear import cast, stop_gradient
 from tracegrad.torch.functions.core.dims import one, size_error, type_name
 from tracegrad.torch.functions.core.operands import floating
 from tracegrad.torch.functions.core.registry import function, method
-from tracegrad.torch.functions.indexing import slicing as parts
+from tracegrad.torch.functions.indexing import slicing
 from tracegrad.torch.functions.indexing.shapes import transpose
 
 __all__ = ["adjoint", "conj", "imag", "real", "sign_of_real"]
@@ -53,7 +53,7 @@ def real(input: Any) -> Any:
     [1.0, 3.0]
     """
     x = one(input)
-    return parts.select(ops.view_as_real(x), -1, 0) if is_complex(x) else x
+    return slicing.select(ops.view_as_real(x), -1, 0) if is_complex(x) else x
 
 
 @function("imag", methods=False)
@@ -66,7 +66,7 @@ def imag(input: Any) -> Any:
     x = one(input)
     if not is_complex(x):
         raise RuntimeError(located("imag is not implemented for tensors with non-complex dtypes."))
-    return parts.select(ops.view_as_real(x), -1, 1)
+    return slicing.select(ops.view_as_real(x), -1, 1)
 
 
 @function("view_as_real", methods=False)
@@ -84,10 +84,10 @@ def view_as_real(input: Any) -> Any:
 
 @function("view_as_complex", methods=False)
 def view_as_complex(input: Any) -> Any:
-    """The complex numbers whose parts lie along the last dimension, of size 2, as a view.
+    """View the last dimension, of size 2, as the parts of complex numbers.
 
-    RuntimeError for another size, for parts that do not lie side by side in memory, and for dtypes without complex
-    numbers of that precision.
+    RuntimeError for another size, for parts that are not adjacent in memory, and for dtypes without complex numbers of
+    that precision.
 
     >>> view_as_complex(np.array([[1.0, 2.0]])).tolist()
     [(1+2j)]

@@ -1,4 +1,4 @@
-"""Functions along one dimension: running sums and products, differences, slopes and integrals, as PyTorch has them."""
+"""Functions along one dimension: cumulative sums and products, differences, gradients and integrals."""
 
 from __future__ import annotations
 
@@ -131,10 +131,10 @@ def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1.0, dim: int = -1)
 
 @function("gradient", methods=False)
 def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> tuple[Any, ...]:
-    """The slopes along each dimension of `dim`, or of all, by differences of neighbours: central ones inside, at the
-    ends one-sided ones of the order `edge_order`, 1 or 2.
+    """Compute finite differences along each dimension of `dim`, or of all.
 
-    `spacing` is the distance of neighbours, one for each dimension, or an array of the places along each dimension.
+    They are central inside, and one-sided of the order `edge_order`, 1 or 2, at the ends. `spacing` is the distance of
+    neighbours, one for each dimension, or an array of the coordinates along each dimension.
 
     >>> import numpy as np
     >>> gradient(np.array([1.0, 4.0, 9.0, 16.0]))[0].tolist()

@@ -1,7 +1,7 @@
-"""Extrema and medians, by value and by place: PyTorch's names and signatures.
+"""Extrema and medians, by value and by index, with PyTorch's names and signatures.
 
-What has values and indices gives both as a pair whose parts have names. Errors: IndexError for a dimension that there
-is not, RuntimeError for one of length 0.
+Functions with values and indices return a named pair. A dimension that does not exist raises IndexError, a dimension of
+length 0 RuntimeError.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tracegrad.ops.elementwise.table import (
     subtract,
     where,
 )  # fmt: skip
-from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.reduce import reductions
 from tracegrad.ops.shape.linear import cast, keep_axes, reduce_sum, reshape, stop_gradient, unreduce
 from tracegrad.torch.functions.core.dims import dim_of, one, size_error
 from tracegrad.torch.functions.core.operands import as_node
@@ -35,7 +35,7 @@ from tracegrad.torch.functions.math.reductions import axes_of, reduced
 
 
 def _axes(name: str, x: Any, dim: Any) -> tuple[int, ...]:
-    """The axes that `dim` names, none of which has the length 0."""
+    """Return the axes in `dim`; an axis of length 0 raises."""
     axes = axes_of(dim, len(x.shape))
     if all(x.shape[k] for k in axes):
         return axes
@@ -56,7 +56,7 @@ def picked_along(name: str, find: Any, node: str, x: Any, dim: Any, keepdim: boo
     indices = find(stop_gradient(whole), axis=k)
     if keepdim and x.shape:
         indices = keep_axes(indices, x.shape, (k,))
-    return return_type(name, "values", "indices")(named(node, reduction.pick(whole, indices, axis=k)), indices)
+    return return_type(name, "values", "indices")(named(node, reductions.pick(whole, indices, axis=k)), indices)
 
 
 def _extremum(name: str, input: Any, dim: Any, keepdim: bool, other: Any) -> Any:
@@ -65,16 +65,16 @@ def _extremum(name: str, input: Any, dim: Any, keepdim: bool, other: Any) -> Any
         return FUNCTIONS["minimum" if least else "maximum"](input, dim if other is None else other)
     x, node = one(input), name.capitalize()
     if dim is None:
-        op = reduction.reduce_min if least else reduction.reduce_max
+        op = reductions.reduce_min if least else reductions.reduce_max
         return reduced(f"{node}Backward1", op, x, _axes(name, x, None), keepdim)
-    return picked_along(name, reduction.argmin if least else reduction.argmax, f"{node}Backward0", x, dim, keepdim)
+    return picked_along(name, reductions.argmin if least else reductions.argmax, f"{node}Backward0", x, dim, keepdim)
 
 
 @function("max")
 def max(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
-    """The maximum of all elements; with `dim`, a pair `(values, indices)`; beside another array, `maximum`.
+    """Return the maximum of all elements; with `dim`, a pair `(values, indices)`; with another array, `maximum`.
 
-    Equal maxima of all elements share the derivative; along a dimension the first one has it, which `indices` names.
+    Equal maxima of all elements share the derivative; along a dimension the first one, at `indices`, has it.
 
     >>> import numpy as np
     >>> max(np.array([[1.0, 5.0], [7.0, 2.0]]), dim=1)
@@ -95,14 +95,14 @@ def min(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None
 def amax(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """The maximum over any dimensions; equal ones share the derivative."""
     x = one(input)
-    return reduced("AmaxBackward0", reduction.reduce_max, x, _axes("amax", x, dim), keepdim)
+    return reduced("AmaxBackward0", reductions.reduce_max, x, _axes("amax", x, dim), keepdim)
 
 
 @function("amin")
 def amin(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """The minimum over any dimensions; equal ones share the derivative."""
     x = one(input)
-    return reduced("AminBackward0", reduction.reduce_min, x, _axes("amin", x, dim), keepdim)
+    return reduced("AminBackward0", reductions.reduce_min, x, _axes("amin", x, dim), keepdim)
 
 
 @function("aminmax")
@@ -116,7 +116,7 @@ def aminmax(input: Any, *, dim: Any = None, keepdim: bool = False) -> Any:
 
 
 def _aminmax(x: Any, axes: tuple[int, ...], keepdim: bool) -> tuple[Any, Any]:
-    least, most = (reduced("", op, x, axes, keepdim) for op in (reduction.reduce_min, reduction.reduce_max))
+    least, most = (reduced("", op, x, axes, keepdim) for op in (reductions.reduce_min, reductions.reduce_max))
     return least, most
 
 
@@ -138,13 +138,13 @@ def argmax(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     >>> argmax(np.array([[1, 5], [7, 2]])).item(), argmax(np.array([[1, 5], [7, 2]]), dim=1).tolist()
     (2, [1, 0])
     """
-    return _index_of("argmax", reduction.argmax, one(input), dim, keepdim)
+    return _index_of("argmax", reductions.argmax, one(input), dim, keepdim)
 
 
 @function("argmin")
 def argmin(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """The index of the first minimum along `dim`, or among all elements in row-major order."""
-    return _index_of("argmin", reduction.argmin, one(input), dim, keepdim)
+    return _index_of("argmin", reductions.argmin, one(input), dim, keepdim)
 
 
 @function("median")
@@ -159,11 +159,11 @@ def median(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     x = one(input)
     if dim is None:
         return as_node("MedianBackward0", _median, x)
-    return picked_along("median", reduction.argmedian, "MedianBackward1", x, dim, keepdim)
+    return picked_along("median", reductions.argmedian, "MedianBackward1", x, dim, keepdim)
 
 
 def _median(x: Any) -> Any:
-    return median_of(x, reduction.argmedian)
+    return median_of(x, reductions.argmedian)
 
 
 def median_of(x: Any, find: Any) -> Any:
@@ -172,11 +172,11 @@ def median_of(x: Any, find: Any) -> Any:
     if not v.shape[0]:
         return multiply(reduce_sum(v, axes=(0,)), math.nan)
     still = stop_gradient(v)
-    found = reduction.pick(still, find(still, axis=0), axis=0)
+    result = reductions.pick(still, find(still, axis=0), axis=0)
     if x.dtype.kind != "f":
-        return found
-    middle = unreduce(found, v.shape, (0,))
+        return result
+    middle = unreduce(result, v.shape, (0,))
     hit = logical_or(equal(still, middle), logical_and(isnan(still), isnan(middle)))
     share = divide(cast(hit, dtype=x.dtype.name), reduce_sum(cast(hit, dtype=x.dtype.name), axes=(0,)))
     # The median, and 0 that depends on the elements equal to it, to equal parts.
-    return add(found, reduce_sum(where(hit, multiply(subtract(v, still), share), 0.0), axes=(0,)))
+    return add(result, reduce_sum(where(hit, multiply(subtract(v, still), share), 0.0), axes=(0,)))

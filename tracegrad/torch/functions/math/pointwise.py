@@ -1,9 +1,9 @@
-"""Functions of one element: PyTorch's names and signatures over the elementwise ops.
+"""Elementwise functions with PyTorch's names and signatures, over the elementwise ops.
 
-Every one takes arrays, Tensors and traced arrays of shapes that broadcast, and Python numbers, which take the dtype of
-the arrays beside them. The dtypes are PyTorch's for Tensors (see `promotion`) and NumPy's for other arrays. Functions
-of real numbers take integers and booleans in the default dtype of Tensors, which for other arrays is float64. At a
-kink the derivative is PyTorch's. In-place forms have an underscore behind their name.
+Each takes arrays, Tensors and traced arrays of shapes that broadcast, and Python numbers, which take the dtype of the
+arrays. Dtypes follow PyTorch for Tensors (see `promotion`), and NumPy for other arrays. Functions of real numbers
+convert integers and booleans to the default dtype of Tensors, and for other arrays to float64. At a kink the derivative
+is PyTorch's. In-place forms have a trailing underscore.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _NONE: dict[str, Any] = {}
 
 # -- functions that are one op -------------------------------------------------------------------------------------
 def of_one(op: Op, *names: str, real: bool, node: str | None = None) -> None:
-    """Register `op` of one operand; `real` if integers become floats first, `node` what PyTorch calls its node."""
+    """Register a unary `op`; with `real`, integers become floats first; `node` is PyTorch's node name."""
     prepared = floating if real else one
 
     def call(input: Any) -> Any:
@@ -84,7 +84,7 @@ of_one(activations.relu, "relu", real=False)
 
 
 def _of_two(op: Elementwise, *names: str, in_place: bool = False, real: bool = False) -> None:
-    """Register `op` of two operands, of which one may be a Python number."""
+    """Register a binary `op`, one of whose operands may be a Python number."""
 
     def call(input: Any, other: Any) -> Any:
         return op(*pair(input, other))
@@ -173,9 +173,9 @@ def mul(input: Any, other: Any) -> Any:
 
 @function("div", "divide", "true_divide", in_place=True)
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
-    """input / other; rounded towards zero with `rounding_mode="trunc"`, down with "floor".
+    """Divide: input / other; rounded towards zero with `rounding_mode="trunc"`, down with "floor".
 
-    A rounded quotient has slope 0. RuntimeError for another mode.
+    A rounded quotient has the derivative 0. RuntimeError for another mode.
 
     >>> import numpy as np
     >>> div(np.array([-7.0, 7.0]), 2, rounding_mode="trunc").tolist()
@@ -293,12 +293,12 @@ def _lerp(x: Any, y: Any, weight: Any) -> Any:
 
 # -- steps: their slope is 0 where they have one -------------------------------------------------------------------
 def _flat(value: Any, x: Any) -> Any:
-    """`value`, made of `x`, as a function of it with slope 0."""
+    """Return `value`, computed from `x`, as a function of `x` with the derivative 0."""
     return flat(value, x) if x.dtype.kind == "f" else value
 
 
 def _step(name: str, fn: Any, x: Any, *args: Any) -> Any:
-    """`fn(x)`, flat almost everywhere; where `x` has a tape, on it with the slope 0."""
+    """Compute `fn(x)`, which is piecewise constant; if `x` has a tape, record the derivative 0."""
     return named(name, _flat(fn(x, *args), x))
 
 
@@ -319,7 +319,7 @@ for _name, _step_of, _names in _STEPS:
 
 @function("round", in_place=True)
 def round(input: Any, *, decimals: int = 0) -> Any:
-    """`input` rounded to `decimals` digits behind the point (before it, if negative), ties to even.
+    """Round `input` to `decimals` digits after the point (before it, if negative), ties to even.
 
     >>> import numpy as np
     >>> round(np.array([0.5, 1.5, -2.25])).tolist()
@@ -347,9 +347,9 @@ def heaviside(input: Any, values: Any) -> Any:
 # -- pieces --------------------------------------------------------------------------------------------------------
 @function("clamp", "clip", in_place=True)
 def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
-    """`input`, at least `min` and at most `max`, numbers or arrays; `max` where `min` is larger.
+    """Clamp `input` to at least `min` and at most `max`, numbers or arrays; `max` where `min` is larger.
 
-    On a bound the slope is that of `input`. RuntimeError if both bounds are missing.
+    On a bound the derivative is that of `input`. RuntimeError if both bounds are missing.
 
     >>> import numpy as np
     >>> clamp(np.array([-2.0, 0.5, 2.0]), -1, 1).tolist()

@@ -1,8 +1,8 @@
-"""Sums, moments, norms and other reductions: PyTorch's names and signatures, dtypes as NumPy has them.
+"""Reductions with PyTorch's names and signatures, and NumPy's dtypes: sums, moments, norms and others.
 
-`dim` is an integer, a tuple of them, or None for all; `keepdim` leaves the reduced dimensions at length one. Integers
-are summed in 64 bits; functions of real numbers take integers and booleans as float64. Errors: IndexError for a
-dimension that there is not, RuntimeError for one given twice.
+`dim` is an integer, a tuple of integers, or None for all; with `keepdim` reduced dimensions have length one. Integers
+are summed in 64 bits; functions of real numbers convert integers and booleans to float64. A dimension that does not
+exist raises IndexError, a repeated one RuntimeError.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tracegrad.ops.elementwise.table import (
     subtract,
     where,
 )  # fmt: skip
-from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.reduce import reductions
 from tracegrad.ops.shape.linear import cast, keep_axes, reduce_sum
 from tracegrad.torch.functions.core.dims import dim_of, dims_of, one
 from tracegrad.torch.functions.core.operands import as_node, floating, in_floats
@@ -47,8 +47,8 @@ def axes_of(dim: Any, rank: int) -> tuple[int, ...]:
         return (dim % rank,)
     if isinstance(dim, tuple | list) and not dim:
         return _ALL_AXES[rank]
-    found = sorted(dims_of(dim, rank))
-    return tuple(found) if rank else ()
+    results = sorted(dims_of(dim, rank))
+    return tuple(results) if rank else ()
 
 
 _ALL_AXES = [tuple(range(n)) for n in range(65)]
@@ -66,7 +66,7 @@ def as_dtype(x: Any, dtype: Any) -> Any:
 
 
 def _is_floating(x: Any) -> bool:
-    """Whether `x` is a carrier of floating numbers, which ops take as it is."""
+    """Whether `x` is a floating carrier, which ops take without conversion."""
     return isinstance(x, Carrier) and x.dtype.kind == "f"  # type: ignore[attr-defined]
 
 
@@ -96,12 +96,12 @@ def prod(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
     """The product; its derivative is exact where elements are 0, at every order."""
     x = one(input)
     x = as_dtype(x, dtype or accumulator(x))
-    return reduced(_numbered("Prod", dim), reduction.reduce_prod, x, axes_of(dim, len(x.shape)), keepdim)
+    return reduced(_numbered("Prod", dim), reductions.reduce_prod, x, axes_of(dim, len(x.shape)), keepdim)
 
 
 @function("nansum")
 def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    """The sum of what is not nan."""
+    """Sum the elements that are not nan."""
     x = one(input)
     x = as_dtype(x, dtype or accumulator(x))
     return as_node("NansumBackward0", _nansum, x, axes_of(dim, len(x.shape)), keepdim)
@@ -113,7 +113,7 @@ def _nansum(x: Any, axes: tuple[int, ...], keepdim: bool) -> Any:
 
 @function("nanmean")
 def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    """The mean of what is not nan; nan if nothing is left."""
+    """Average the elements that are not nan; nan if there are none."""
     x = as_dtype(floating(input), dtype)
     present = cast(logical_not(isnan(x)), dtype=x.dtype.name)
     return divide(nansum(x, dim, keepdim), sum(present, dim, keepdim))
@@ -129,9 +129,9 @@ def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
     [2.0, 3.5]
     """
     if dim is None and dtype is None and not keepdim and _is_floating(input):
-        return bind(reduction.mean, (input,), {"axes": axes_of(None, len(input.shape))})
+        return bind(reductions.mean, (input,), {"axes": axes_of(None, len(input.shape))})
     x = as_dtype(floating(input), dtype)
-    return reduced(_numbered("Mean", dim), reduction.mean, x, axes_of(dim, len(x.shape)), keepdim)
+    return reduced(_numbered("Mean", dim), reductions.mean, x, axes_of(dim, len(x.shape)), keepdim)
 
 
 def _spread(dim: Any, unbiased: bool | None, correction: float | None) -> tuple[Any, float]:
@@ -158,7 +158,7 @@ def var(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool
     """
     x = floating(input)
     dim, ddof = _spread(dim, unbiased, correction)
-    return reduced("VarBackward0", reduction.var, x, axes_of(dim, len(x.shape)), keepdim, ddof=ddof)
+    return reduced("VarBackward0", reductions.var, x, axes_of(dim, len(x.shape)), keepdim, ddof=ddof)
 
 
 @function("std")
@@ -167,12 +167,12 @@ def std(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool
     """The square root of `var`; its derivative is 0 where all elements are equal."""
     x = floating(input)
     dim, ddof = _spread(dim, unbiased, correction)
-    return reduced("StdBackward0", reduction.std, x, axes_of(dim, len(x.shape)), keepdim, ddof=ddof)
+    return reduced("StdBackward0", reductions.std, x, axes_of(dim, len(x.shape)), keepdim, ddof=ddof)
 
 
 def _with_mean(name: str, spread: Op, x: Any, axes: tuple[int, ...], keepdim: bool, ddof: float) -> tuple[Any, Any]:
     def both(v: Any) -> tuple[Any, Any]:
-        return reduced("", spread, v, axes, keepdim, ddof=ddof), reduced("", reduction.mean, v, axes, keepdim)
+        return reduced("", spread, v, axes, keepdim, ddof=ddof), reduced("", reductions.mean, v, axes, keepdim)
 
     result: tuple[Any, Any] = as_node(name, both, x)
     return result
@@ -184,7 +184,7 @@ def std_mean(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim:
     """`std` and `mean`."""
     x = floating(input)
     dim, ddof = _spread(dim, unbiased, correction)
-    return _with_mean("StdMeanBackward0", reduction.std, x, axes_of(dim, len(x.shape)), keepdim, ddof)
+    return _with_mean("StdMeanBackward0", reductions.std, x, axes_of(dim, len(x.shape)), keepdim, ddof)
 
 
 @function("var_mean")
@@ -193,7 +193,7 @@ def var_mean(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim:
     """`var` and `mean`."""
     x = floating(input)
     dim, ddof = _spread(dim, unbiased, correction)
-    return _with_mean("VarMeanBackward0", reduction.var, x, axes_of(dim, len(x.shape)), keepdim, ddof)
+    return _with_mean("VarMeanBackward0", reductions.var, x, axes_of(dim, len(x.shape)), keepdim, ddof)
 
 
 # -- counting and logic --------------------------------------------------------------------------------------------
@@ -201,14 +201,14 @@ def var_mean(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim:
 def any_(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """Whether any element is true; of `dim` without dimensions, whether each is."""
     x = to_dtype(one(input), bool)
-    return reduced("", reduction.reduce_any, x, _axes_or_none(dim, len(x.shape)), keepdim)
+    return reduced("", reductions.reduce_any, x, _axes_or_none(dim, len(x.shape)), keepdim)
 
 
 @function("all")
 def all_(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     """Whether all elements are true; of `dim` without dimensions, whether each is."""
     x = to_dtype(one(input), bool)
-    return reduced("", reduction.reduce_all, x, _axes_or_none(dim, len(x.shape)), keepdim)
+    return reduced("", reductions.reduce_all, x, _axes_or_none(dim, len(x.shape)), keepdim)
 
 
 def _axes_or_none(dim: Any, rank: int) -> tuple[int, ...]:
@@ -217,7 +217,7 @@ def _axes_or_none(dim: Any, rank: int) -> tuple[int, ...]:
 
 @function("count_nonzero")
 def count_nonzero(input: Any, dim: Any = None) -> Any:
-    """How many elements are not 0."""
+    """Count the elements that are not 0."""
     return sum(to_dtype(one(input), bool), dim)
 
 
@@ -245,7 +245,7 @@ def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Any:
     """log(sum(exp(input), dim)), without overflow."""
     x = floating(input)
     axes = axes_of(dim, len(x.shape))
-    op = reduction.logsumexp if all(x.shape[k] for k in axes) else _log_of_nothing
+    op = reductions.logsumexp if all(x.shape[k] for k in axes) else _log_of_nothing
     return reduced("LogsumexpBackward0", op, x, axes, keepdim)
 
 
@@ -270,7 +270,7 @@ def softmax(input: Any, dim: int, dtype: Any = None) -> Any:
     if 0 in x.shape:
         dim_of(dim, len(x.shape))
         return as_node("SoftmaxBackward0", _nothing, x)
-    return reduction.softmax(x, axes=axes_of(dim_of(dim, len(x.shape)), len(x.shape)))
+    return reductions.softmax(x, axes=axes_of(dim_of(dim, len(x.shape)), len(x.shape)))
 
 
 @function("log_softmax")
@@ -280,7 +280,7 @@ def log_softmax(input: Any, dim: int, dtype: Any = None) -> Any:
     if 0 in x.shape:
         dim_of(dim, len(x.shape))
         return as_node("LogSoftmaxBackward0", _nothing, x)
-    return reduction.log_softmax(x, axes=axes_of(dim_of(dim, len(x.shape)), len(x.shape)))
+    return reductions.log_softmax(x, axes=axes_of(dim_of(dim, len(x.shape)), len(x.shape)))
 
 
 # -- norms ---------------------------------------------------------------------------------------------------------

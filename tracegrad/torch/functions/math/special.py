@@ -1,4 +1,4 @@
-"""Special functions: those of `tracegrad.torch.special`, most of them known as functions of the package too."""
+"""Special functions of `tracegrad.torch.special`, most of them also functions of the package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracegrad.numpy_api import selection, ufuncs
 from tracegrad.ops.core.op import named
 from tracegrad.ops.elementwise import table as ops
 from tracegrad.ops.elementwise.table import multiply
-from tracegrad.ops.special import scipy_special as special
+from tracegrad.ops.special import scipy_special
 from tracegrad.torch.functions.core.operands import as_node, floating, in_floats, is_number, pair
 from tracegrad.torch.functions.core.registry import FUNCTIONS, function
 from tracegrad.torch.functions.math.pointwise import of_one
@@ -53,7 +53,7 @@ __all__ = [
 ]  # fmt: skip
 
 for _op, _names in {
-    special.digamma: ("digamma",), special.erfinv: ("erfinv",), special.lgamma: ("lgamma",),
+    scipy_special.digamma: ("digamma",), scipy_special.erfinv: ("erfinv",), scipy_special.lgamma: ("lgamma",),
 }.items():  # fmt: skip
     of_one(_op, *_names, real=True)
 
@@ -94,9 +94,9 @@ def sinc(input: Any) -> Any:
 
 
 def _numbers_beside(x: Any, y: Any) -> list[Any]:
-    """The operands, a number beside a Tensor in the dtype of that, which SciPy takes for float64."""
-    given = [v.dtype for v in (x, y) if getattr(v, "common_dtype", None) is not None]
-    return [np.array(v, given[0]) if given and is_number(v) else v for v in (x, y)]
+    """Convert numbers to the dtype of the Tensor operands, because SciPy takes them for float64."""
+    args = [v.dtype for v in (x, y) if getattr(v, "common_dtype", None) is not None]
+    return [np.array(v, args[0]) if args and is_number(v) else v for v in (x, y)]
 
 
 @function("xlogy", in_place=True)
@@ -111,7 +111,7 @@ def xlogy(input: Any, other: Any) -> Any:
 def polygamma(n: int, input: Any) -> Any:
     """The n-th derivative of `digamma`."""
     x = floating(input)
-    return named("PolygammaBackward0", special.polygamma(x, n=n) if n else special.digamma(x))
+    return named("PolygammaBackward0", scipy_special.polygamma(x, n=n) if n else scipy_special.digamma(x))
 
 
 # -- functions of the namespace `special` alone, and its other names ---------------------------------------------

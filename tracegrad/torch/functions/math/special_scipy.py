@@ -1,7 +1,7 @@
-"""Special functions of PyTorch's that are SciPy's: the same functions by PyTorch's names, element by element.
+"""Special functions that SciPy computes, by PyTorch's names, element by element.
 
-SciPy is imported when the first of them is called. Integers become float64; derivatives are those that SciPy's
-functions have here, and where PyTorch has none, as in the parameters of `gammainc`, neither has the function.
+SciPy is imported at the first call. Integers become float64. Derivatives are the same as for SciPy's functions here;
+where PyTorch has none, for example in the parameters of `gammainc`, the function has none.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def _scipys(name: str, *xs: Any) -> Any:
 
     if name == "spherical":
         return np.sinc(xs[0] / math.pi)
-    found = getattr(special, name)(*xs)
-    found = found[0] if name == "airy" else found
-    return found if isinstance(found, Carrier) else np.asarray(found)
+    result = getattr(special, name)(*xs)
+    result = result[0] if name == "airy" else result
+    return result if isinstance(result, Carrier) else np.asarray(result)
 
 
 def _define(name: str, scipys: str, node: str, doc: str, operands: int) -> Any:

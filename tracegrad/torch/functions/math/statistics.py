@@ -1,6 +1,6 @@
-"""Quantiles, histograms, counts and moments of several variables, with PyTorch's signatures.
+"""Quantiles, histograms, counts, covariances and correlations, with PyTorch's signatures.
 
-Quantiles lie between two of the sorted elements and have derivatives; histograms and counts have none.
+Quantiles interpolate between two sorted elements and have derivatives; histograms and counts have none.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from tracegrad.ops.elementwise.table import (
     where,
 )
 from tracegrad.ops.indexing import gather_scatter as ops
-from tracegrad.ops.reduce import reductions as reduction
-from tracegrad.ops.reduce import sorting
+from tracegrad.ops.reduce import reductions, sorting
 from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import cast, reduce_sum, reshape, stop_gradient
 from tracegrad.torch.functions.core.dims import dim_of, lengths, one, size_error
@@ -62,7 +61,7 @@ def quantile(input: Any, q: Any, dim: int | None = None, keepdim: bool = False, 
 @function("nanquantile")
 def nanquantile(input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *,
                 interpolation: str = "linear") -> Any:  # fmt: skip
-    """`quantile` of what is not nan; nan if nothing is left."""
+    """Compute the `quantile` of the elements that are not nan; nan if there are none."""
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation)
 
 
@@ -100,27 +99,27 @@ def _between(x: Any, levels: Any, axis: int | None, keepdim: bool, interpolation
     last = len(rows.shape) - 1
     if name == "quantile":
         known: Any = n
-        lost = reduction.reduce_any(still, axes=(last,))
+        lost = reductions.reduce_any(still, axes=(last,))
     else:
         known = reduce_sum(cast(logical_not(still), dtype="int64"), axes=(last,))
         lost = equal(known, 0)
     most = cast(subtract(known, 1), dtype=x.dtype.name) if not isinstance(known, int) else float(n - 1)
-    found = [
+    results = [
         where(lost, math.nan, _at(ordered, multiply(most, level), interpolation))
         for level in (_parts(levels) if levels.shape else [levels])
     ]
     shape = _shape(x, axis, keepdim)
-    found = [reshape(v, shape=shape) for v in found]
+    results = [reshape(v, shape=shape) for v in results]
     if not levels.shape:
-        return found[0]
-    pieces = [reshape(v, shape=(1, *shape)) for v in found]
+        return results[0]
+    pieces = [reshape(v, shape=(1, *shape)) for v in results]
     return linear.concatenate(*pieces, axis=0) if len(pieces) > 1 else pieces[0]
 
 
 def _shape(x: Any, axis: int | None, keepdim: bool) -> tuple[int, ...]:
     """The shape of one quantile along the axis, or of all elements."""
-    kept = range(len(x.shape)) if axis is None else (axis,)
-    lengths = [1 if k in kept else n for k, n in enumerate(x.shape) if keepdim or k not in kept]
+    saved = range(len(x.shape)) if axis is None else (axis,)
+    lengths = [1 if k in saved else n for k, n in enumerate(x.shape) if keepdim or k not in saved]
     return tuple(lengths)
 
 
@@ -161,7 +160,7 @@ def _rounded(rank: Any) -> Any:
 def _element(ordered: Any, place: Any, shape: tuple[int, ...]) -> Any:
     index = cast(place, dtype="int64")
     index = index if index.shape == shape else linear.broadcast_to(index, shape=shape)
-    return reduction.pick(ordered, index, axis=len(shape))
+    return reductions.pick(ordered, index, axis=len(shape))
 
 
 _NanMedian = return_type("nanmedian", "values", "indices")
@@ -169,8 +168,7 @@ _NanMedian = return_type("nanmedian", "values", "indices")
 
 @function("nanmedian")
 def nanmedian(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """The median of what is not nan, the lower one of an even number of elements; with `dim`, a pair `(values,
-    indices)`.
+    """Compute the lower median of the elements that are not nan; with `dim`, a pair `(values, indices)`.
 
     >>> nanmedian(np.array([4.0, np.nan, 3.0, 2.0])).item()
     3.0
@@ -182,11 +180,11 @@ def nanmedian(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
 
 
 def _lower_middle(x: Any, *, axis: int) -> Any:
-    """The index of the lower median of what is not nan along `axis`; where nothing is left, of the first."""
+    """Return the index of the lower median of elements that are not nan along `axis`; 0 if there are none."""
     order = sorting.argsort(x, axis=axis, descending=False, stable=True)
     known = reduce_sum(cast(logical_not(isnan(x)), dtype="int64"), axes=(axis,))
     middle = where(equal(known, 0), 0, cast(floor(divide(subtract(known, 1), 2)), dtype="int64"))
-    return reduction.pick(order, middle, axis=axis)
+    return reductions.pick(order, middle, axis=axis)
 
 
 def _nanmedian(x: Any) -> Any:
@@ -196,8 +194,9 @@ def _nanmedian(x: Any) -> Any:
 # -- histograms and counts -----------------------------------------------------------------------------------------
 @function("histc")
 def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
-    """How many elements lie in each of `bins` equal parts from `min` to `max`, of which the last has its end too; from
-    the least to the largest element if both are equal. Others are not counted.
+    """Count the elements in each of `bins` equal parts from `min` to `max`; the last part includes its end.
+
+    If both are equal, the range is from the smallest to the largest element. Other elements are not counted.
 
     >>> histc(np.array([1.0, 2.0, 1.0]), bins=4, min=0, max=3).tolist()
     [0.0, 2.0, 1.0, 0.0]
@@ -219,7 +218,7 @@ def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
 def _ends(flat: Any, low: float, high: float) -> tuple[Any, Any]:
     if low != high or not flat.shape[0]:
         return float(low), float(high) + (low == high)
-    least, most = (op(flat, axes=(0,)) for op in (reduction.reduce_min, reduction.reduce_max))
+    least, most = (op(flat, axes=(0,)) for op in (reductions.reduce_min, reductions.reduce_max))
     same = equal(least, most)
     return where(same, subtract(least, 1.0), least), where(same, add(most, 1.0), most)
 
@@ -234,8 +233,9 @@ def _plain(x: Any) -> Any:
 
 @function("histogram")
 def histogram(input: Any, bins: Any = 100, *, range: Any = None, weight: Any = None, density: bool = False) -> Any:
-    """How many elements lie in each of `bins` equal parts of `range`, or between the edges `bins`, or the sum of their
-    weights; as `(hist, bin_edges)`, both of the dtype of the input.
+    """Count elements, or sum weights, in `bins` equal parts of `range`, or between the edges `bins`.
+
+    The result is `(hist, bin_edges)`, both in the dtype of the input.
 
     >>> histogram(np.array([1.0, 2.0, 1.0]), 2, range=(0.0, 2.0)).hist.tolist()
     [0.0, 3.0]
@@ -253,7 +253,7 @@ def _of_dtype(x: Any, *parts: Any) -> list[Any]:
 
 @function("histogramdd")
 def histogramdd(input: Any, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False) -> Any:
-    """As `histogram`, of points, whose coordinates are the last dimension; `range` is a flat list of ends."""
+    """Compute a `histogram` of points, whose coordinates are the last dimension; `range` is a flat list of ends."""
     x = _plain(input)
     spans = None if range is None else list(zip(range[::2], range[1::2]))
     counts, edges = np.histogramdd(x, bins, range=spans, weights=_plain(weight), density=density)
@@ -262,7 +262,7 @@ def histogramdd(input: Any, bins: Any, *, range: Any = None, weight: Any = None,
 
 @function("bincount")
 def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
-    """How often each integer from 0 occurs in a vector, or the sum of the weights where it does.
+    """Count each integer from 0 in a vector, or sum the weights at its occurrences.
 
     >>> bincount(np.array([1, 3, 1])).tolist()
     [0, 2, 0, 1]
@@ -286,7 +286,7 @@ def _cov(x: Any, correction: int, fweights: Any, aweights: Any) -> Any:
 
 
 def _in_own_dtype(x: Any, result: Any) -> Any:
-    """What NumPy computes of `x` in float64, for Tensors in the dtype of `x`."""
+    """Return a float64 result of NumPy for `x`, for Tensors in the dtype of `x`."""
     result = _array(result)
     if result.dtype == x.dtype or getattr(x, "common_dtype", None) is None:
         return result
@@ -328,7 +328,7 @@ def _cdist(x: Any, y: Any, p: float) -> Any:
 
 
 def pdist(input: Any, p: float = 2.0) -> Any:
-    """The p-norms of the differences of each two rows: those above the diagonal of `cdist`, row by row.
+    """Compute the p-norms of the differences of each two rows: the upper triangle of `cdist`, row by row.
 
     >>> pdist(np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 4.0]])).tolist()
     [5.0, 4.0, 3.0]

@@ -1,6 +1,6 @@
-"""Activations of `tracegrad.torch.nn.functional`, with PyTorch's signatures; at a kink the derivative is PyTorch's.
+"""Activations of `torch.nn.functional`; at a kink the derivative is PyTorch's.
 
-All take integers as float64, but for `relu`, and give an array of the same shape. `inplace=True` updates the input.
+All except `relu` convert integers to float64, and return an array of the same shape. `inplace=True` updates the input.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def updating(fn: Callable[..., Any]) -> Callable[..., Any]:
 # -- rectifiers ----------------------------------------------------------------------------------------------------
 @updating
 def relu(input: Any) -> Any:
-    """max(x, 0), with slope 0 at 0."""
+    """max(x, 0), with derivative 0 at 0."""
     return activations.relu(one(input))
 
 
@@ -117,8 +117,9 @@ def _prelu(x: Any, w: Any) -> Any:
 
 # -- smooth ones ---------------------------------------------------------------------------------------------------
 def gelu(input: Any, approximate: str = "none") -> Any:
-    """x times the probability that a standard normal variable is below x; approximated by `tanh` if asked for
-    (Hendrycks and Gimpel 2016, "Gaussian Error Linear Units"). RuntimeError for another `approximate`.
+    """x times the probability that a standard normal variable is below x, or its `tanh` approximation.
+
+    Source: Hendrycks and Gimpel 2016, "Gaussian Error Linear Units". RuntimeError for another `approximate`.
     """
     if approximate not in ("none", "tanh"):
         raise RuntimeError(located("approximate argument must be either none or tanh."))
@@ -194,7 +195,7 @@ def _glu(x: Any, dim: int) -> Any:
 # -- in pieces -----------------------------------------------------------------------------------------------------
 @updating
 def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0) -> Any:
-    """x, at least min_val and at most max_val, with slope 0 on these bounds."""
+    """Clamp x to at least min_val and at most max_val, with derivative 0 on these bounds."""
     if min_val > max_val:
         raise ValueError(located("min_val cannot be greater than max_val"))
     return _bounded(input, min_val, max_val)

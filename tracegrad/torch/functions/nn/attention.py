@@ -1,4 +1,4 @@
-"""Scaled dot-product attention, distances of rows, and the moves between channels and pixels: PyTorch's functions."""
+"""Scaled dot-product attention, pairwise distances of rows, and pixel shuffles."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def _length(x: Any, p: float, keepdim: bool) -> Any:
 
 
 def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
-    """(..., C r r, H, W) as (..., C, H r, W r), for r = `upscale_factor`. RuntimeError if the sizes do not fit."""
+    """Rearrange (..., C r r, H, W) as (..., C, H r, W r), for r = `upscale_factor`.
+
+    RuntimeError if the sizes do not fit.
+    """
     (x,), r = arrays(input), upscale_factor
     *lead, channels, height, width = _image("pixel_shuffle", x, r)
     if channels % (r * r):
@@ -49,7 +52,10 @@ def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
 
 
 def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
-    """(..., C, H r, W r) as (..., C r r, H, W), for r = `downscale_factor`. RuntimeError if the sizes do not fit."""
+    """Rearrange (..., C, H r, W r) as (..., C r r, H, W), for r = `downscale_factor`.
+
+    RuntimeError if the sizes do not fit.
+    """
     (x,), r = arrays(input), downscale_factor
     *lead, channels, height, width = _image("pixel_unshuffle", x, r)
     for name, k, n in (("height", -2, height), ("width", -1, width)):
@@ -94,10 +100,10 @@ def scaled_dot_product_attention(
 ) -> Any:  # fmt: skip
     """softmax(query @ key.T * scale + mask) @ value, for (..., L, E), (..., S, E) and (..., S, V).
 
-    `scale` is 1 / sqrt(E) unless given. A mask of booleans says what takes part, one of floats is added; with
-    `is_causal` there is none but that of positions up to one's own. RuntimeError for both. Rows from which the mask
-    hides everything are 0. Of the weights, `dropout_p` are dropped. With `enable_gqa`, (..., H, S, E) of `key` and
-    `value` may have fewer heads, each for as many of `query`.
+    `scale` is 1 / sqrt(E) by default. A boolean mask is true at positions that take part, a floating mask is added.
+    `is_causal` masks later positions, and excludes another mask (RuntimeError). Fully masked rows are 0. Weights are
+    dropped with probability `dropout_p`. With `enable_gqa`, (..., H, S, E) of `key` and `value` may have fewer heads,
+    each for several of `query`.
     """
     if is_causal and attn_mask is not None:
         raise RuntimeError(

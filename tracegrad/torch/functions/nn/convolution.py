@@ -1,9 +1,9 @@
-"""Convolution over one, two or three dimensions, with PyTorch's signatures.
+"""Convolutions and transposed convolutions over one, two or three dimensions, with PyTorch's signatures.
 
-Inputs have shape (N, C, d1, ...) or (C, d1, ...); sizes, strides, paddings and dilations are one number or one for each
-dimension. A window is made of strided slices of the padded input, one for each of its places; so a convolution is a
-matrix product, and pooling (`pooling.py`) a reduction. The transposed convolution is the way back of that, a sum of
-what the places of the window add to the output.
+Inputs have shape (N, C, d1, ...) or (C, d1, ...); sizes, strides, paddings and dilations are one number, or one for
+each dimension. A window is made of strided slices of the padded input, one for each offset in the window. A convolution
+is therefore a matrix product, and pooling (`pooling.py`) a reduction. The transposed convolution is the transpose: it
+adds the contributions of each offset to the output.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ Sizes = tuple[int, ...]
 
 def for_each(value: Any, count: int) -> Sizes:
     """One number for each of `count` dimensions."""
-    found = integers((value,)) if isinstance(value, tuple | list) else (value.__index__(),)
-    if len(found) not in (1, count):
-        raise size_error(f"expected one number or {count}, got {lengths(found)}")
-    return found * count if len(found) == 1 else found
+    result = integers((value,)) if isinstance(value, tuple | list) else (value.__index__(),)
+    if len(result) not in (1, count):
+        raise size_error(f"expected one number or {count}, got {lengths(result)}")
+    return result * count if len(result) == 1 else result
 
 
 def with_batch(x: Any, count: int, name: str) -> tuple[Any, bool]:
@@ -75,8 +75,8 @@ def _convolution(input: Any, weight: Any, bias: Any, stride: Any, padding: Any, 
                  count: int) -> Any:  # fmt: skip
     require_one_dtype(input, weight)
     require_one_dtype(input, bias, "Input type ({a}) and bias type ({b}) should be the same")
-    given = arrays(*(v for v in (input, weight, bias) if v is not None))
-    x, w, *rest = promoted(given if all(map(is_whole, given)) else in_floats(given))
+    args = arrays(*(v for v in (input, weight, bias) if v is not None))
+    x, w, *rest = promoted(args if all(map(is_whole, args)) else in_floats(args))
     x, has_batch = with_batch(x, count, f"conv{count}d")
     strides, dilations = for_each(stride, count), for_each(dilation, count)
     if len(w.shape) != count + 2 or x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
@@ -108,7 +108,7 @@ def _convolution(input: Any, weight: Any, bias: Any, stride: Any, padding: Any, 
 
 
 def _paddings(padding: Any, stride: Sizes, spans: Sizes) -> tuple[Sizes, Sizes]:
-    """What is added before and after each dimension."""
+    """Return the padding before and after each dimension."""
     if padding == "valid":
         return (0,) * len(spans), (0,) * len(spans)
     if padding == "same":
@@ -143,7 +143,7 @@ def conv2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: 
 
 def conv3d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
            groups: int = 1) -> Any:  # fmt: skip
-    """As `conv2d`, over three dimensions."""
+    """Convolve over three dimensions, as `conv2d`."""
     return _convolution(input, weight, bias, stride, padding, dilation, groups, 3)
 
 
@@ -165,9 +165,9 @@ def _transposed(input: Any, weight: Any, bias: Any, stride: Any, padding: Any, m
     out = tuple([n + d * (k - 1) + e - 2 * p + 1
                  for n, d, k, e, p in zip(steps, dilations, w.shape[2:], behind, around)])  # fmt: skip
     if min(out) <= 0:
-        given, made = (" x ".join(map(str, sizes)) for sizes in (x.shape[2:], out))
+        args, output = (" x ".join(map(str, sizes)) for sizes in (x.shape[2:], out))
         raise size_error(
-            f"Given input size per channel: ({given}). Calculated output size per channel: ({made}). Output size is "
+            f"Given input size per channel: ({args}). Calculated output size per channel: ({output}). Output size is "
             "too small"
         )
 
@@ -185,7 +185,7 @@ def _transposed(input: Any, weight: Any, bias: Any, stride: Any, padding: Any, m
         return total if bias is None else add(total, reshape(bias, shape=(outputs, *(1,) * count)))
 
     def _at(part: Any, place: Sizes) -> Any:
-        """What one place of the window adds, where it adds it in the output with all its padding."""
+        """Place the contribution of one window offset at its position in the padded output."""
         low = tuple(i * d for i, d in zip(place, dilations))
         high = tuple(o + 2 * p - a - n - 1 for o, p, a, n in zip(out, around, low, steps))
         gaps = (0, 0, *(s - 1 for s in strides))
@@ -198,16 +198,16 @@ def _transposed(input: Any, weight: Any, bias: Any, stride: Any, padding: Any, m
 
 
 def _outputs(x: Any, w: Any, bias: list[Any], groups: int) -> int:
-    """How many channels the output has; RuntimeError where those that are given do not fit."""
-    given = f"Given transposed=1, weight of size {lengths(w.shape)}, expected"
+    """Return the number of output channels; RuntimeError if the given ones do not fit."""
+    args = f"Given transposed=1, weight of size {lengths(w.shape)}, expected"
     if len(w.shape) != len(x.shape) or x.shape[1] != w.shape[0] or w.shape[0] % groups:
         raise size_error(
-            f"{given} input{lengths(x.shape)} to have {w.shape[0]} channels, but got {x.shape[1]} channels instead"
+            f"{args} input{lengths(x.shape)} to have {w.shape[0]} channels, but got {x.shape[1]} channels instead"
         )
     outputs = w.shape[1] * groups
     if bias and bias[0].shape != (outputs,):
         raise size_error(
-            f"{given} bias to be 1-dimensional with {outputs} elements, but got bias of size {lengths(bias[0].shape)} "
+            f"{args} bias to be 1-dimensional with {outputs} elements, but got bias of size {lengths(bias[0].shape)} "
             "instead"
         )
     return int(outputs)
@@ -215,10 +215,10 @@ def _outputs(x: Any, w: Any, bias: list[Any], groups: int) -> int:
 
 def conv_transpose1d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
                      output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Any:  # fmt: skip
-    """What `conv1d` with this `weight`, (C, O / groups, k), makes of gradients: of `input`, (N, C, d), an output of
-    (d - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1 elements, plus `bias`, (O).
+    """Transposed convolution: the gradient of `conv1d` with this `weight`, (C, O / groups, k).
 
-    RuntimeError if the sizes do not fit.
+    For `input`, (N, C, d), the output has (d - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1
+    elements; `bias`, (O), is added. RuntimeError if the sizes do not fit.
 
     >>> import numpy as np
     >>> conv_transpose1d(np.array([[[1.0, 2.0]]]), np.array([[[1.0, -1.0]]]), stride=2).tolist()
@@ -229,11 +229,11 @@ def conv_transpose1d(input: Any, weight: Any, bias: Any = None, stride: Any = 1,
 
 def conv_transpose2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
                      output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Any:  # fmt: skip
-    """As `conv_transpose1d`, over two dimensions: `input` is (N, C, d1, d2), `weight` (C, O / groups, k1, k2)."""
+    """Transposed convolution over two dimensions: `input` (N, C, d1, d2), `weight` (C, O / groups, k1, k2)."""
     return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 2)
 
 
 def conv_transpose3d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
                      output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Any:  # fmt: skip
-    """As `conv_transpose1d`, over three dimensions."""
+    """Transposed convolution over three dimensions."""
     return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 3)

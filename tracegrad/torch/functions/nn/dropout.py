@@ -1,4 +1,4 @@
-"""Dropout: PyTorch's functions that put zeros where chance will have them, and anew at each call of a trace."""
+"""Dropout functions: zero random elements or channels, anew at each call of a traced function."""
 
 from __future__ import annotations
 
@@ -70,5 +70,5 @@ def _with_noise(name: str, input: Any, p: float) -> Any:
 def _dropout(x: Any, p: float, shape: tuple[int, ...]) -> Any:
     if p == 1:
         return multiply(x, 0.0)
-    kept = stream("dropout").random(shape, np.float32) >= p
-    return multiply(*operands(x, kept.astype(x.dtype) * (1 / (1 - p))))
+    saved = stream("dropout").random(shape, np.float32) >= p
+    return multiply(*operands(x, saved.astype(x.dtype) * (1 / (1 - p))))

@@ -1,4 +1,4 @@
-"""Layers that a weight makes of an input: PyTorch's `linear` and `embedding`."""
+"""Functions `linear` and `embedding`: apply a weight to an input."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     if len(w.shape) != 2:
         product = matmul(x, w)
         return add(product, rest[0]) if rest else product
-    turned = named("TBackward0", transpose(w, perm=(1, 0)))
+    transposed = named("TBackward0", transpose(w, perm=(1, 0)))
     if len(x.shape) == 2:
-        return addmm(rest[0], x, turned) if rest else mm(x, turned)
+        return addmm(rest[0], x, transposed) if rest else mm(x, transposed)
     if len(x.shape) == 1 and not rest:
-        return matmul(x, turned)
+        return matmul(x, transposed)
     rows = named("ViewBackward0", reshape(x, shape=(math.prod(x.shape[:-1]), *x.shape[-1:])))
-    out = addmm(rest[0], rows, turned) if rest else mm(rows, turned)
+    out = addmm(rest[0], rows, transposed) if rest else mm(rows, transposed)
     return named("ViewBackward0" if rest else "UnsafeViewBackward0", reshape(out, shape=(*x.shape[:-1], w.shape[0])))
 
 
@@ -52,10 +52,10 @@ def embedding(
     input: Any, weight: Any, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
     scale_grad_by_freq: bool = False, sparse: bool = False,
 ) -> Any:  # fmt: skip
-    """The rows of `weight` at the indices `input`; the row `padding_idx` gets no gradient.
+    """Select the rows of `weight` at the indices `input`; the row `padding_idx` gets no gradient.
 
-    With `max_norm`, the rows that are asked for are first scaled down in `weight` itself to that `norm_type`-norm.
-    IndexError for an index out of range, UnsupportedError for `scale_grad_by_freq` and `sparse`.
+    With `max_norm`, the selected rows are first scaled down in `weight` itself to that `norm_type`-norm. IndexError for
+    an index out of range, UnsupportedError for `scale_grad_by_freq` and `sparse`.
 
     >>> import numpy as np
     >>> embedding(np.array([2, 0]), np.array([[1.0], [2.0], [3.0]])).tolist()

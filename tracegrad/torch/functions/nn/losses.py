@@ -1,4 +1,4 @@
-"""Losses of `tracegrad.torch.nn.functional`, with PyTorch's signatures: `reduction` is "mean", "sum" or "none"."""
+"""Losses of `torch.nn.functional`, with PyTorch's signatures: `reduction` is "mean", "sum" or "none"."""
 
 from __future__ import annotations
 
@@ -167,11 +167,11 @@ def _unit(x: Any, dim: int, eps: float) -> Any:
 # -- of probabilities ----------------------------------------------------------------------------------------------
 def nll_loss(input: Any, target: Any, weight: Any = None, size_average: None = None, ignore_index: int = -100,
              reduce: None = None, reduction: str = "mean") -> Any:  # fmt: skip
-    """-input[n, target[n]], for log-probabilities of shape (N, C), (C) or (N, C, d1, ...) and classes of shape (N),
-    () or (N, d1, ...).
+    """Negative log likelihood: -input[n, target[n]].
 
-    `weight` has one factor for each class; the mean is over these factors. Where the class is `ignore_index` nothing
-    counts. IndexError for another class out of range.
+    Log-probabilities have shape (N, C), (C) or (N, C, d1, ...), and classes shape (N), () or (N, d1, ...). `weight` has
+    one factor for each class; the mean is weighted by these factors. Elements of class `ignore_index` are ignored.
+    IndexError for another class out of range.
     """
     require_one_dtype(input, weight, "expected scalar type {A} but found {B}")
     x, y = arrays(input, target)
@@ -203,7 +203,7 @@ def _check_classes(shape: tuple[int, ...], of_target: tuple[int, ...]) -> None:
 
 
 def _class_weights(y: Any, weight: Any, ignored: int, dtype: Any) -> tuple[Any, Any, Any]:
-    """Which targets count for nothing, the classes of the others (0 for those), and their weights (0 for those)."""
+    """Return the ignored targets, the classes of the others (0 for ignored ones), and their weights (0 likewise)."""
     skipped = equal(y, ignored)
     classes = where(skipped, 0, y)
     if weight is None:
@@ -329,9 +329,10 @@ def _with_logits(x: Any, y: Any, weight: Any, pos_weight: Any, how: str) -> Any:
 
 def kl_div(input: Any, target: Any, size_average: None = None, reduce: None = None, reduction: str = "mean",
            log_target: bool = False) -> Any:  # fmt: skip
-    """target * (log(target) - input), for log-probabilities `input`; `log_target` says that the target is log(target).
+    """target * (log(target) - input), for log-probabilities `input`.
 
-    `reduction` may also be "batchmean", the sum over the size of dimension 0.
+    `log_target` says that `target` is log(target). `reduction` may also be "batchmean", the sum over the size of
+    dimension 0.
     """
     x, y = promoted(in_floats(arrays(input, target)))
     loss = multiply(exp(y), subtract(y, x)) if log_target else subtract(xlogy(y, y), multiply(y, x))

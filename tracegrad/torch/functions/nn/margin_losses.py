@@ -1,4 +1,4 @@
-"""Losses of `tracegrad.torch.nn.functional` that compare with a margin, or with a distribution's logarithm."""
+"""Margin losses and negative log likelihoods of distributions, of `torch.nn.functional`."""
 
 from __future__ import annotations
 
@@ -111,8 +111,10 @@ def poisson_nll_loss(input: Any, target: Any, log_input: bool = True, full: bool
 
 def gaussian_nll_loss(input: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6,
                       reduction: str = "mean") -> Any:  # fmt: skip
-    """The negative logarithm of a Gaussian density of `target` with mean `input` and variance `var`, which counts as at
-    least `eps`, but for its derivative; without log(2 pi) / 2 unless `full`."""
+    """Negative log of a Gaussian density of `target` with mean `input` and variance `var`.
+
+    The variance is clamped to at least `eps`, without an effect on its derivative; log(2 pi) / 2 is added with `full`.
+    """
     x, t, v = _floats(input, target, var)
     if v.shape != x.shape and v.shape == x.shape[:-1]:
         v = v.reshape((*v.shape, 1))

@@ -1,4 +1,4 @@
-"""Attention of several heads, with projections before and after it: PyTorch's function, and the module's way to it."""
+"""Multi-head attention with input and output projections: the function, and the form that the module calls."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def multi_head_attention_forward(
     v_proj_weight: Any = None, static_k: Any = None, static_v: Any = None, average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """The attention of `num_heads` heads, with projections before and after it (Vaswani et al. 2017).
+    """Attention of `num_heads` heads with input and output projections (Vaswani et al. 2017).
 
-    `query` is (L, N, E) or (L, E), `key` and `value` (S, N, ...) or (S, ...). Returns the output, in the shape of the
-    query, and the weights, (N, L, S) or (L, S), those of the heads (N, heads, L, S) unless `average_attn_weights`; None
-    in their place unless `need_weights`. UnsupportedError for `static_k` and `static_v`.
+    `query` is (L, N, E) or (L, E), `key` and `value` (S, N, ...) or (S, ...). The result is the output, in the shape of
+    the query, and the weights: (N, L, S) or (L, S) with `average_attn_weights`, else (N, heads, L, S), and None unless
+    `need_weights`. UnsupportedError for `static_k` and `static_v`.
     """
     if static_k is not None or static_v is not None:
         raise refuse("multi_head_attention_forward with static_k or static_v", "project keys and values by weights")
@@ -56,16 +56,16 @@ def attention_in_batches(
     """`multi_head_attention_forward`, of (N, L, E) if `batch_first`: `weights` is one for all, or one for each."""
     _check_attention(query, key, value, embed_dim, num_heads, key_padding_mask, attn_mask, is_causal, weights)
     alone = len(query.shape) == 2
-    given = (query,) if query is key and key is value else (query, key, value)
-    moved = [_batched(x, alone, batch_first) for x in arrays(*given)]
+    args = (query,) if query is key and key is value else (query, key, value)
+    moved = [_batched(x, alone, batch_first) for x in arrays(*args)]
     projected = _projections(moved, weights, bias)
     mask = None if is_causal and key_padding_mask is None and not need_weights else attn_mask
     causal = is_causal and mask is None
     q, k, v = (_heads(x, num_heads) for x in _longer(projected, extra, add_zero))
     n, _, length, size = q.shape
     mask = _mask(mask, key_padding_mask, (n, num_heads, length, k.shape[2]), q.dtype)
-    found, shares = _attended(q, k, v, mask, dropout_p, causal, need_weights)
-    joined = reshape(transpose(found, perm=(0, 2, 1, 3)), shape=(n, length, num_heads * size))
+    match, shares = _attended(q, k, v, mask, dropout_p, causal, need_weights)
+    joined = reshape(transpose(match, perm=(0, 2, 1, 3)), shape=(n, length, num_heads * size))
     result = linear(joined, *out)
     if not batch_first or alone:
         result = result[0] if alone else transpose(result, perm=(1, 0, 2))
@@ -121,7 +121,7 @@ def _batched(x: Any, alone: bool, batch_first: bool) -> Any:
 
 
 def _projections(given: list[Any], weights: Any, bias: Any) -> list[Any]:
-    """Query, key and value, of which one is given if they are the same."""
+    """Project query, key and value; identical arguments are projected together."""
     size = (bias if bias is not None else weights[0] if isinstance(weights, tuple) else weights).shape[0]
     third = size // 3 if bias is not None or not isinstance(weights, tuple) else size
     if len(given) == 1 and not isinstance(weights, tuple):
@@ -153,30 +153,30 @@ def _heads(x: Any, count: int) -> Any:
 
 
 def _mask(attn_mask: Any, key_padding_mask: Any, shape: tuple[int, ...], dtype: Any) -> Any:
-    """What is added to the scores, of the shape (N, heads, L, S) or one that is broadcast to it."""
+    """Return the mask that is added to the scores, of the shape (N, heads, L, S) or one that broadcasts to it."""
     n, heads, length, count = shape
     parts = []
     if attn_mask is not None:
         (mask,) = arrays(attn_mask)
-        given = mask.shape[-1]
-        if mask.shape not in ((length, given), (n * heads, length, given)):
+        args = mask.shape[-1]
+        if mask.shape not in ((length, args), (n * heads, length, args)):
             wanted = (length, count) if len(mask.shape) == 2 else (n * heads, length, count)
             raise RuntimeError(
                 located(f"The shape of the {len(mask.shape)}D attn_mask is {mask.shape}, but should be {wanted}.")
             )
         lead = (1, 1) if len(mask.shape) == 2 else (n, heads)
-        parts.append(reshape(mask, shape=(*lead, length, given)))
+        parts.append(reshape(mask, shape=(*lead, length, args)))
     if key_padding_mask is not None:
         (mask,) = arrays(key_padding_mask)
         parts.append(reshape(mask, shape=(n, 1, 1, mask.shape[-1])))
-    found = None
+    result = None
     for part in parts:
         part = where(part, np.array(-math.inf, dtype), np.array(0, dtype)) if part.dtype.kind == "b" else part
         more = count - part.shape[-1]
         if more:
             part = pad(part, low=(0, 0, 0, 0), high=(0, 0, 0, more), interior=(0, 0, 0, 0), value=0.0)
-        found = part if found is None else add(found, part)
-    return found
+        result = part if result is None else add(result, part)
+    return result
 
 
 def _attended(q: Any, k: Any, v: Any, mask: Any, dropout_p: float, causal: bool, need_weights: bool) -> Any:

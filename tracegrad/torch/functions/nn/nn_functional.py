@@ -1,5 +1,4 @@
-"""What `tracegrad.torch.nn.functional` offers: the layers below, and what the modules of activations,
-losses and convolution have.
+"""Namespace of `torch.nn.functional`: the functions of this folder.
 
 Every function takes arrays, Tensors and traced arrays, with PyTorch's signature.
 """
@@ -139,10 +138,10 @@ __all__ = [
 
 
 def one_hot(tensor: Any, num_classes: int = -1) -> Any:
-    """For each integer k of `tensor` a row of `num_classes` integers, 1 at k and 0 elsewhere.
+    """Encode each integer k of `tensor` as a row of `num_classes` integers, 1 at k and 0 elsewhere.
 
-    Without `num_classes` the largest integer decides. RuntimeError for one that is negative or too large; within
-    `vmap`, where no integer is known yet, it has a row of zeros, as in PyTorch.
+    Without `num_classes` the largest integer decides. RuntimeError for an integer that is negative or too large. Within
+    `vmap`, where no integer is known yet, such an integer has a row of zeros, as in PyTorch.
 
     >>> one_hot(np.array([1, 0]), 3).tolist()
     [[0, 1, 0], [1, 0, 0]]
@@ -176,7 +175,7 @@ def _number_of_classes(x: Any, said: int) -> int:
 
 
 def _is_known(x: Any) -> bool:
-    """Whether the value can be asked for: not that of one example of a `vmap`."""
+    """Whether the value can be queried: it is not one example of a `vmap`."""
     held = getattr(x, "array", x)
     builder = getattr(held, "builder", None)
     return builder is None or builder.here().knows(held)
@@ -188,10 +187,10 @@ _NODE = {"reflect": "ReflectionPad", "replicate": "ReplicationPad"}
 
 
 def pad(input: Any, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
-    """`input` with elements put before and after each dimension: `pad` has a pair of counts for the last dimension,
-    then for the one before it, and so on; a negative count takes elements away.
+    """Pad `input`: `pad` has a pair of counts for the last dimension, then for the one before it, and so on.
 
-    `mode` says which: "constant", `value` or 0; "reflect", "replicate" or "circular", those of `input`.
+    A negative count removes elements. `mode` chooses the new elements: "constant", `value` or 0; "reflect", "replicate"
+    or "circular", elements of `input`.
 
     >>> pad(np.array([[1, 2]]), (1, 2)).tolist()
     [[0, 1, 2, 0, 0]]

@@ -1,4 +1,4 @@
-"""Layers that bring what they are given to mean 0 and variance 1, or to length 1, with PyTorch's signatures."""
+"""Normalization functions: to mean 0 and variance 1 (batch, layer, group), or to unit length."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def _standard(x: Any, axes: tuple[int, ...], eps: float) -> Any:
 
 
 def _scaled(x: Any, weight: Any, bias: Any, shape: tuple[int, ...]) -> Any:
-    """`x * weight + bias`, of which either may be None, after they have got `shape`."""
+    """Compute `x * weight + bias`, either of which may be None, after reshaping them to `shape`."""
     x = x if weight is None else multiply(x, reshape(weight, shape=shape))
     return x if bias is None else add(x, reshape(bias, shape=shape))
 
 
 def _given(x: Any, *values: Any) -> list[Any]:
-    """Parameters beside the input `x`, whose dtype they have unless that is float16."""
+    """Convert parameters to the dtype of the input `x`, unless it is float16."""
     if x.dtype.name != "float16":
         for v in values:
             require_one_dtype(x, v, "mixed dtype (CPU): expect parameter to have scalar type of {A}")
@@ -128,11 +128,11 @@ def _per_channel(x: Any) -> tuple[int, ...]:
 
 def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
                training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Any:  # fmt: skip
-    """`input`, (N, C, ...), with mean 0 and variance 1 in each channel; then times `weight` plus `bias`, (C) each
-    (Ioffe and Szegedy 2015).
+    """Batch normalization of `input`, (N, C, ...): mean 0 and variance 1 in each channel.
 
-    With `training` by mean and variance of the input itself, which are mixed into `running_mean` and `running_var` if
-    those are given: their share is `momentum`; else by these. RuntimeError if the sizes do not fit.
+    Source: Ioffe and Szegedy 2015. The result is multiplied by `weight`, and `bias` is added, (C) each. With `training`
+    it uses the mean and variance of the input, which update `running_mean` and `running_var`, if passed, with the share
+    `momentum`; else it uses these. RuntimeError if the sizes do not fit.
 
     >>> batch_norm(np.array([[1.0], [3.0]]), None, None, training=True, eps=0.0).tolist()
     [[-1.0], [1.0]]
@@ -161,7 +161,7 @@ def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = No
 
 
 def _mix(running_mean: Any, running_var: Any, x: Any, axes: tuple[int, ...], momentum: float) -> None:
-    """Move the running statistics towards those of `x`."""
+    """Update the running statistics with the statistics of `x`."""
     still = stop_gradient(x)
     for running, op, params in ((running_mean, reduction.mean, {}), (running_var, reduction.var, {"ddof": 1})):
         if running is not None:
@@ -181,7 +181,7 @@ def _by_statistics(x: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: flo
 
 def instance_norm(input: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None,
                   use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5) -> Any:  # fmt: skip
-    """As `batch_norm`, with mean 0 and variance 1 in each channel of each example (Ulyanov et al. 2016)."""
+    """Instance normalization: mean 0 and variance 1 in each channel of each example (Ulyanov et al. 2016)."""
     x = floating(input)
     if not use_input_stats:
         return batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)

@@ -1,7 +1,7 @@
-"""Pooling over one, two or three dimensions, and its inverse, with PyTorch's signatures.
+"""Pooling and unpooling over one, two or three dimensions, with PyTorch's signatures.
 
-Inputs have shape (N, C, d1, ...) or (C, d1, ...); sizes, strides, paddings and dilations are one number or one for each
-dimension. Pooling is a reduction over the places of a window, as `conv.py` has them.
+Inputs have shape (N, C, d1, ...) or (C, d1, ...); sizes, strides, paddings and dilations are one number, or one for
+each dimension. Pooling is a reduction over the offsets of a window, as in `convolution.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tracegrad.ops.elementwise.table import absolute, add, divide, multiply, pow
 from tracegrad.ops.indexing import gather_scatter as ops
 from tracegrad.ops.linalg.contraction import matmul_any
 from tracegrad.ops.nn.im2col import patches
-from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.reduce import reductions
 from tracegrad.ops.reduce.first_max import first_max, first_place
 from tracegrad.ops.shape import linear
 from tracegrad.ops.shape.linear import broadcast_to, reduce_sum, reshape, transpose
@@ -51,7 +51,7 @@ def _pooled_size(n: int, span: int, stride: int, padding: int, ceil_mode: bool) 
 
 @record(frozen=True)
 class Windows:
-    """Where windows of the size `kernel` lie in dimensions of the lengths `shape`, padded by `low` and `high`."""
+    """Positions of windows of the size `kernel` in dimensions of the lengths `shape`, padded by `low` and `high`."""
 
     shape: Sizes
     kernel: Sizes
@@ -78,7 +78,7 @@ class Windows:
         return tiled, tuple(range(3, len(tiled.shape), 2))
 
     def counts(self, inside: bool) -> Any:
-        """How many elements each window has: of the input, if `inside`, or with what `padding` adds to it."""
+        """Count the elements of each window: of the input, if `inside`, or with `padding` included."""
         marks = np.ones((1, 1, *self.shape))
         around = [(0, 0), (0, 0), *((a, min(a, b)) for a, b in zip(self.low, self.high))]
         marks = np.pad(marks, around, constant_values=0.0 if inside else 1.0)
@@ -131,8 +131,8 @@ def _max_pool(count: int, input: Any, kernel_size: Any, stride: Any, padding: An
               return_indices: bool) -> Any:  # fmt: skip
     def largest(x: Any, windows: Windows) -> Any:
         elements, axes = windows.of(x, -math.inf)
-        found = first_max(elements, axes=axes)
-        return (found, windows.numbers(first_place(elements, found, axes))) if return_indices else found
+        result = first_max(elements, axes=axes)
+        return (result, windows.numbers(first_place(elements, result, axes))) if return_indices else result
 
     return _pool(f"max_pool{count}d", f"MaxPool{count}DWithIndicesBackward0", input, kernel_size, stride, padding,
                  dilation, ceil_mode, count, largest)  # fmt: skip
@@ -158,7 +158,7 @@ def max_pool2d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 
 
 def max_pool3d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
                ceil_mode: bool = False, return_indices: bool = False) -> Any:  # fmt: skip
-    """As `max_pool2d`, over three dimensions."""
+    """Maximum pooling over three dimensions, as `max_pool2d`."""
     return _max_pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -198,7 +198,7 @@ def avg_pool2d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 
 
 def avg_pool3d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                count_include_pad: bool = True, divisor_override: int | None = None) -> Any:  # fmt: skip
-    """As `avg_pool2d`, over three dimensions."""
+    """Average pooling over three dimensions, as `avg_pool2d`."""
     return _avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
@@ -219,23 +219,23 @@ def lp_pool1d(input: Any, norm_type: float, kernel_size: Any, stride: Any = None
 
 
 def lp_pool2d(input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
-    """As `lp_pool1d`, over two dimensions."""
+    """Power-average pooling over two dimensions, as `lp_pool1d`."""
     return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 def lp_pool3d(input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
-    """As `lp_pool1d`, over three dimensions."""
+    """Power-average pooling over three dimensions, as `lp_pool1d`."""
     return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 # -- adaptive pooling ----------------------------------------------------------------------------------------------
 def _wanted(output_size: Any, shape: Sizes) -> Sizes:
-    given = output_size if isinstance(output_size, tuple | list) else (output_size,) * len(shape)
-    return tuple(n if m is None else m.__index__() for n, m in zip(shape, given))
+    args = output_size if isinstance(output_size, tuple | list) else (output_size,) * len(shape)
+    return tuple(n if m is None else m.__index__() for n, m in zip(shape, args))
 
 
 def _bounds(n: int, out: int) -> list[tuple[int, int]]:
-    """Where `out` windows that cover `n` elements begin and end."""
+    """Return the starts and ends of `out` windows that cover `n` elements."""
     return [(i * n // out, -(-(i + 1) * n // out)) for i in range(out)]
 
 
@@ -282,7 +282,7 @@ def adaptive_avg_pool2d(input: Any, output_size: Any) -> Any:
 
 
 def adaptive_avg_pool3d(input: Any, output_size: Any) -> Any:
-    """As `adaptive_avg_pool2d`, over three dimensions."""
+    """Adaptive average pooling over three dimensions, as `adaptive_avg_pool2d`."""
     return _adaptive(input, output_size, 3)
 
 
@@ -295,12 +295,12 @@ def _adaptive_max(count: int, input: Any, output_size: Any, return_indices: bool
         lead = x.shape[: len(x.shape) - count]
         table = constant(numbers, peer_of(x))
         elements = picked(reshape(x, shape=(*lead, math.prod(shape))), table, len(lead))
-        places = reduction.argmax(elements, axis=len(elements.shape) - 1)
-        found = reduction.pick(elements, places, axis=len(elements.shape) - 1)
+        places = reductions.argmax(elements, axis=len(elements.shape) - 1)
+        result = reductions.pick(elements, places, axis=len(elements.shape) - 1)
         if not return_indices:
-            return found
+            return result
         every = broadcast_to(table, shape=elements.shape)
-        return found, reduction.pick(every, places, axis=len(elements.shape) - 1)
+        return result, reductions.pick(every, places, axis=len(elements.shape) - 1)
 
     return as_node(f"AdaptiveMaxPool{count}DBackward0", largest, x)
 
@@ -329,12 +329,12 @@ def adaptive_max_pool1d(input: Any, output_size: Any, return_indices: bool = Fal
 
 
 def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
-    """As `adaptive_max_pool1d`, over two dimensions; None leaves one as it is."""
+    """Adaptive maximum pooling over two dimensions, as `adaptive_max_pool1d`; None keeps a size."""
     return _adaptive_max(2, input, output_size, return_indices)
 
 
 def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
-    """As `adaptive_max_pool1d`, over three dimensions; None leaves one as it is."""
+    """Adaptive maximum pooling over three dimensions, as `adaptive_max_pool1d`; None keeps a size."""
     return _adaptive_max(3, input, output_size, return_indices)
 
 
@@ -378,11 +378,11 @@ def max_unpool1d(input: Any, indices: Any, kernel_size: Any, stride: Any = None,
 
 def max_unpool2d(input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
                  output_size: Any = None) -> Any:  # fmt: skip
-    """As `max_unpool1d`, over two dimensions."""
+    """Invert maximum pooling over two dimensions, as `max_unpool1d`."""
     return _max_unpool(2, input, indices, kernel_size, stride, padding, output_size)
 
 
 def max_unpool3d(input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
                  output_size: Any = None) -> Any:  # fmt: skip
-    """As `max_unpool1d`, over three dimensions."""
+    """Invert maximum pooling over three dimensions, as `max_unpool1d`."""
     return _max_unpool(3, input, indices, kernel_size, stride, padding, output_size)

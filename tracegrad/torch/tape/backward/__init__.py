@@ -1,1 +1,1 @@
-"""The backward pass along the tape, hooks, and forward mode."""
+"""Backward pass along the tape, hooks, and forward mode."""

@@ -1,8 +1,8 @@
-"""One backward pass: cotangents go back along the tape, from node to node.
+"""Backward pass: propagate cotangents along the tape, from node to node.
 
-Nodes run in descending order of their numbers, a leaf as soon as nothing more can arrive there; so the order is that of
-PyTorch's engine, and always the same. Gradients are written when all nodes have run: an exception on the way, in a rule
-or a hook, leaves the `grad` of every Tensor as it was.
+Nodes run in descending order of their numbers, and a leaf runs as soon as no more cotangents can arrive there. The
+order is therefore PyTorch's, and deterministic. Gradients are written when all nodes have run: an exception in a rule
+or a hook leaves the `grad` of every Tensor unchanged.
 
 Without `create_graph`, cotangents are arrays and nothing is recorded; with it they are Tensors, and recorded.
 """
@@ -32,7 +32,7 @@ Edge = tuple[Node, int]
 
 
 class Sweep:
-    """A pass under way: the nodes to run, what has arrived at them, and what is to be written at the end."""
+    """Active pass: the nodes to run, the cotangents that have arrived, and the gradients to write at the end."""
 
     def __init__(self, create_graph: bool, keep: bool):
         self.create_graph, self.keep = create_graph, keep
@@ -52,7 +52,7 @@ class Sweep:
 
     # -- which nodes ---------------------------------------------------------------------------------------------
     def reachable(self, roots: Sequence[Edge]) -> list[Node]:
-        """The nodes that the roots lead to, latest first; leaves are counted instead."""
+        """Return the nodes that the roots lead to, latest first; leaves are counted instead."""
         stack = [node for node, _ in roots]
         seen = self.nodes
         nodes = []
@@ -73,8 +73,10 @@ class Sweep:
         return nodes
 
     def restrict(self, nodes: list[Node], wanted: Sequence[Edge], accumulate: bool) -> None:
-        """Run only the nodes from which a wanted edge can be reached; if what arrives there is to be accumulated, not
-        given back, the nodes of these edges as well, with their hooks."""
+        """Run only the nodes from which a wanted edge can be reached.
+
+        If cotangents there are accumulated, not returned, the nodes of these edges run as well, with their hooks.
+        """
         for node, number in wanted:
             self.wanted.setdefault(node, set()).add(number)
         leading = set(self.wanted)
@@ -100,7 +102,7 @@ class Sweep:
 
     # -- running -------------------------------------------------------------------------------------------------
     def arrive(self, e: Any, ct: Any) -> None:
-        """A cotangent goes along an edge."""
+        """Send a cotangent along an edge."""
         node, number = e if e.__class__ is tuple else (e, 0)
         if ct is not None:
             if node.several:
@@ -128,26 +130,26 @@ class Sweep:
                 continue
             if node.several:
                 ct = tuple(map(ct.get, range(node.count)))
-            found = node.pull(ct, recording) if hooks is None and not watching else self.applied(node, ct)
+            result = node.pull(ct, recording) if hooks is None and not watching else self.applied(node, ct)
             if not keep:
                 node.release()
-            self.deliver(node.edges, found)
+            self.deliver(node.edges, result)
 
     def skip(self, node: Node) -> None:
-        """Nothing arrived at the node, or nothing is wanted from it."""
+        """Skip a node: nothing arrived at it, or nothing is wanted from it."""
         for e in node.edges:
             if e and (e[0] if e.__class__ is tuple else e).__class__ is AccumulateGrad:
                 self.arrive(e, None)
 
     def applied(self, node: Node, ct: Any) -> Sequence[Any]:
-        """Run a node on what has arrived, with its hooks."""
+        """Run a node on the arrived cotangents, with its hooks."""
         hooks = node.hooks
         if hooks is not None and hooks.before:
             ct = self.before(node, ct)
             if ct is None:
                 return [None] * len(node.edges)
-        found = self.watched(node, ct) if self.watching else node.pull(ct, self.create_graph)
-        return self.after(node, found, ct) if hooks is not None and hooks.after else found
+        result = self.watched(node, ct) if self.watching else node.pull(ct, self.create_graph)
+        return self.after(node, result, ct) if hooks is not None and hooks.after else result
 
     def deliver(self, edges: Sequence[Any], found: Sequence[Any]) -> None:
         """Send results along edges."""
@@ -177,7 +179,7 @@ class Sweep:
                 arrived[e] = {0: x} if e.several else x
 
     def finish(self, leaf: AccumulateGrad) -> None:
-        """All has arrived at a leaf."""
+        """Finish a leaf at which all cotangents have arrived."""
         ct = self.arrived.pop(leaf, None)
         if ct is None:
             return
@@ -192,7 +194,7 @@ class Sweep:
 
     # -- hooks ---------------------------------------------------------------------------------------------------
     def shown(self, ct: Any) -> Any:
-        """A cotangent as users see it."""
+        """Return a cotangent as users see it."""
         ct = unmasked(ct)
         if ct is None or self.create_graph:
             return ct
@@ -201,14 +203,14 @@ class Sweep:
         return rewrap(array, None)
 
     def plain(self, x: Any) -> Any:
-        """A Tensor from a user as a cotangent."""
+        """Convert a user's Tensor to a cotangent."""
         if self.create_graph or x is None:
             return x
         self.given.add(id(x.array))
         return x.array
 
     def observed(self, node: Node, ct: Any) -> Any:
-        """What has arrived, after the hooks of Tensors; kept where it is retained or wanted."""
+        """Return the arrived cotangent after the hooks of Tensors; store it if it is retained or wanted."""
         slots = ct if node.several else {0: ct}
         hooks = node.hooks
         wanted = self.wanted.get(node, ())
@@ -225,7 +227,7 @@ class Sweep:
         return slots if node.several else slots[0]
 
     def replaced(self, ct: Any, hook: Callable[..., Any], result: Any) -> Any:
-        """The cotangent after a hook on a Tensor, which may have returned another one."""
+        """Return the cotangent after a hook on a Tensor, which may have replaced it."""
         if result is None:
             return ct
         _fits(hook, unmasked(ct), result)
@@ -236,7 +238,7 @@ class Sweep:
             self.retained.append((x, unmasked(ct)))
 
     def before(self, node: Node, ct: Any) -> Any:
-        """The cotangents of a node after its prehooks."""
+        """Return the cotangents of a node after its prehooks."""
         cts = ct if node.several else (ct,)
         assert node.hooks is not None
         for hook in list(node.hooks.before.values()):
@@ -246,7 +248,7 @@ class Sweep:
         return cts if node.several else cts[0]
 
     def after(self, node: Node, found: Sequence[Any], ct: Any) -> Sequence[Any]:
-        """The results of a node after its hooks."""
+        """Return the results of a node after its hooks."""
         outputs = tuple([self.shown(x) for x in (ct if node.several else (ct,))])
         places = [k for k, e in enumerate(node.edges) if e is not False]
         assert node.hooks is not None
@@ -261,15 +263,15 @@ class Sweep:
 
     # -- anomalies -----------------------------------------------------------------------------------------------
     def watched(self, node: Node, ct: Any) -> Sequence[Any]:
-        """What a node gives, of which nothing may be nan; an error names the line that made the node."""
+        """Check a node's results for nan; the error names the line that made the node."""
         try:
             with warnings.catch_warnings():
-                found = node.pull(ct, self.create_graph)
+                result = node.pull(ct, self.create_graph)
             if STATE.check_nan:
-                for k, x in enumerate(found):
+                for k, x in enumerate(result):
                     value = getattr(unmasked(x), "array", unmasked(x))
                     if isinstance(value, np.ndarray | np.generic) and np.isnan(value).any():
-                        node.blame(ct, found)
+                        node.blame(ct, result)
                         told = f"Function '{node.name()}' returned nan values in its {k}th output."
                         raise RuntimeError(located(told, _made_at(node)))
         except Exception:
@@ -279,11 +281,11 @@ class Sweep:
             )  # fmt: skip
             warnings.warn(f"Error detected in {node.name()}. {known}", UserWarning, stacklevel=2)
             raise
-        return found
+        return result
 
     # -- writing -------------------------------------------------------------------------------------------------
     def write(self) -> None:
-        """Add what has arrived at the leaves, and what is retained, to `grad`; then the hooks on that."""
+        """Add the cotangents of leaves, and retained ones, to `grad`; then run the hooks on that."""
         with writing:
             if self.retained:
                 self.write_retained()
@@ -299,7 +301,7 @@ class Sweep:
             STATE.enabled = mode
 
     def accumulated(self, leaf: AccumulateGrad, ct: Any) -> None:
-        """The hooks of a leaf whose gradient has been added to."""
+        """Run the hooks of a leaf whose gradient has been accumulated."""
         assert leaf.hooks is not None
         if leaf.hooks.after:
             self.after(leaf, (), ct)
@@ -308,7 +310,7 @@ class Sweep:
                 raise RuntimeError(located("Tensor post accumulate grad hooks should return None."))
 
     def write_retained(self) -> None:
-        """Add what is retained to `grad`."""
+        """Add retained cotangents to `grad`."""
         for x, ct in self.retained:
             old = x._grad
             if self.create_graph:
@@ -318,11 +320,11 @@ class Sweep:
 
 
 def _made_at(node: Node) -> str:
-    """The user's line that made a node, if that was recorded."""
+    """Return the user's line that made a node, if that was recorded."""
     for frame in reversed(node.hooks.metadata.get("traceback_", ()) if node.hooks is not None else ()):
-        found = re.match(r'\s*File "(.*)", line (\d+)', frame)
-        if found and user_file(found[1]):
-            return f"{found[1]}:{found[2]}"
+        result = re.match(r'\s*File "(.*)", line (\d+)', frame)
+        if result and user_file(result[1]):
+            return f"{result[1]}:{result[2]}"
     return ""
 
 
@@ -331,7 +333,7 @@ def _called(hook: Callable[..., Any]) -> str:
 
 
 def _checked(hook: Callable[..., Any], result: Any, cts: Sequence[Any]) -> Sequence[Any]:
-    """What a hook on a node returned in the place of `cts`, None for zero."""
+    """Return the result of a node's hook in the place of `cts`, None for zero."""
     if not isinstance(result, tuple):
         raise TypeError(located(f"expected tuple, but hook returned '{type(result).__name__}'"))
     if len(result) != len(cts):
@@ -350,7 +352,7 @@ def _checked(hook: Callable[..., Any], result: Any, cts: Sequence[Any]) -> Seque
 
 
 def _fits(hook: Callable[..., Any], ct: Any, result: Any) -> None:
-    """Raise unless a hook returned a Tensor that can stand for the cotangent `ct`."""
+    """Raise unless a hook returned a Tensor that can replace the cotangent `ct`."""
     if not hasattr(result, "_edge"):
         raise TypeError(located(f"expected Variable, but hook returned '{type(result).__name__}'"))
     if result.dtype != ct.dtype:
@@ -366,8 +368,11 @@ def run(
     roots: Sequence[tuple[Any, Any]], create_graph: bool, keep: bool, wanted: Sequence[Edge] = (),
     accumulate: bool = False,
 ) -> tuple[Sweep, list[Any]]:  # fmt: skip
-    """Send cotangents along the edges `roots` and run what they reach. Returns the pass, nothing being written yet, and
-    what arrived at the `wanted` edges (None: nothing, or it is to be accumulated)."""
+    """Send cotangents along the edges `roots`, and run the nodes they reach.
+
+    The result is the pass, with nothing written yet, and the cotangents that arrived at the `wanted` edges (None:
+    nothing, or it is to be accumulated).
+    """
     edges = [e if e.__class__ is tuple else (e, 0) for e, _ in roots]
     recording = create_graph or STATE.level is not None  # with tangents, gradients are Tensors too
     if recording and not create_graph:

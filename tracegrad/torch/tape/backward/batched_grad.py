@@ -1,7 +1,7 @@
-"""A batch of cotangents as one value, so that a backward pass goes along the tape once for all of them.
+"""Batched cotangents: one value for a batch, so that one backward pass computes all of them.
 
-Its shape is that of one of them. Applying an op to it means the op for the batch (`Op.batch`), on what it holds: an
-array, a value of a graph, or a Tensor, which records that on the tape.
+The shape of the value is the shape of one cotangent. An op on it is the batch rule of the op (`Op.batch`), applied to
+the array, graph value or Tensor inside; a Tensor records the op on the tape.
 """
 
 from __future__ import annotations
@@ -37,6 +37,6 @@ class Batched(Carrier):
 
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         flags = [isinstance(x, Batched) for x in operands]
-        given = [x.array if isinstance(x, Batched) else x for x in operands]
-        answer = op.batch(self.array.shape[0], flags, given, params)
+        args = [x.array if isinstance(x, Batched) else x for x in operands]
+        answer = op.batch(self.array.shape[0], flags, args, params)
         return tuple(map(Batched, answer)) if isinstance(answer, tuple) else Batched(answer)

@@ -1,11 +1,11 @@
-"""Forward mode on the tape: within a dual level, a Tensor may have a tangent, and ops give their results tangents.
+"""Forward mode on the tape: within a dual level a Tensor may have a tangent, and ops propagate tangents.
 
-The tangent of a result is what the op does to the tangents of its operands (`Op.push`), computed on Tensors and so
-recorded: derivatives of a tangent, backwards, are derivatives along the tape like any other. What a node saves keeps
-its tangent too, so a backward pass within the level gives gradients with tangents.
+The tangent of a result is `Op.push` of the operands' tangents, computed on Tensors and therefore recorded: backward
+derivatives of a tangent are ordinary derivatives on the tape. A saved value keeps its tangent too, so a backward pass
+within the level gives gradients with tangents.
 
-Where a Tensor is updated in place, so is its tangent, with those of all that share its memory. Outside of a level
-nothing here is called, and nothing has a tangent any more when the level has ended.
+An in-place update of a Tensor updates its tangent, and the tangents of all Tensors that share its memory. Outside a
+level nothing here is called; the end of a level removes all tangents.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ class paused:
 
 
 def tangent_of(x: Any) -> Any:
-    """The tangent of a value, or None."""
+    """Return the tangent of a value, or None."""
     dual = getattr(x, "_dual", None)
     return None if dual is None else dual.tangent
 
 
 def set_tangent(x: Any, tangent: Any, root: bool = False) -> None:
-    """Give `x` a tangent, or none; RuntimeError for one of another shape."""
+    """Set or remove the tangent of `x`; RuntimeError for another shape."""
     if tangent is None:
         x._dual = None
         return
@@ -79,22 +79,21 @@ def set_tangent(x: Any, tangent: Any, root: bool = False) -> None:
 
 # -- ops -----------------------------------------------------------------------------------------------------------
 def pushed(op: Op, operands: Sequence[Any], params: dict[str, Any], outs: Any, node: Any) -> None:
-    """Give the results of an op (one, or a tuple), and what their `node` saved, the tangents that follow from those of
-    its operands."""
+    """Set the tangents of an op's results (one, or a tuple), and of its `node`'s saved values, from the operands'."""
     tangents = [tangent_of(x) for x in operands]
     if all(t is None for t in tangents) or STATE.inference:
         return
     STATE.level.last = next_number()
     with paused():
         if op.steps:
-            found: Any = zeros_like(outs)
+            result: Any = zeros_like(outs)
         else:
-            given = tuple([t if op.differentiable_in(k) else None for k, t in enumerate(tangents)])
+            args = tuple([t if op.differentiable_in(k) else None for k, t in enumerate(tangents)])
             if isinstance(op, Elementwise):
-                given = tuple([None if t is None else _spread(t, outs) for t in given])
-            found = op.push(given, outs, tuple(operands), params)
+                args = tuple([None if t is None else _spread(t, outs) for t in args])
+            result = op.push(args, outs, tuple(operands), params)
     several = outs.__class__ is tuple
-    for out, t in zip(outs if several else (outs,), found if several else (found,)):
+    for out, t in zip(outs if several else (outs,), result if several else (result,)):
         if t is not None and out.dtype.kind in "fc":
             _give(out, t, tangents)
     if node is not None:
@@ -102,7 +101,7 @@ def pushed(op: Op, operands: Sequence[Any], params: dict[str, Any], outs: Any, n
 
 
 def _spread(t: Any, out: Any) -> Any:
-    """The tangent of an operand of an elementwise op, broadcast and promoted as the operand is."""
+    """Return the tangent of an operand of an elementwise op, broadcast and promoted as the operand is."""
     dtype = np.result_type(t.dtype, out.dtype)
     t = t if t.dtype == dtype else cast(t, dtype=dtype.name)
     return t if t.shape == out.shape else broadcast_to(t, shape=out.shape)
@@ -121,7 +120,7 @@ def _give(out: Any, t: Any, tangents: Sequence[Any]) -> None:
 
 
 def pushed_through(recipe: Recipe, inputs: Sequence[Any], outs: Sequence[Any]) -> None:
-    """As `pushed`, of a function of several ops: they are applied once more, to Tensors."""
+    """Set tangents as `pushed`, for a function of several ops: they are applied once more, to Tensors."""
     tangents: dict[Any, Any] = {id(x): t for x in inputs if (t := tangent_of(x)) is not None}
     if not tangents:
         return
@@ -130,26 +129,26 @@ def pushed_through(recipe: Recipe, inputs: Sequence[Any], outs: Sequence[Any]) -
         for k, x in zip(recipe.inputs, inputs):
             values[k] = x
         recipe.repeat(values, range(len(recipe.steps)))
-        found = ad.forward_sweep(recipe.tape(values), tangents)
+        result = ad.forward_sweep(recipe.tape(values), tangents)
     for (slot, smooth), out in zip(recipe.outputs, outs):
-        t = found.get(id(values[slot]))
+        t = result.get(id(values[slot]))
         if smooth and t is not None:
             _give(out, t, list(tangents.values()))
 
 
 def mapped(x: Any, outs: Sequence[Any], parts: Sequence[Callable[[Any], Any]]) -> None:
-    """Give `outs`, which `parts` are of `x`, the same parts of its tangent."""
+    """Set the tangents of `outs`, which are `parts` of `x`, to the same parts of its tangent."""
     t = tangent_of(x)
     if t is not None:
         with paused():
-            found = [part(t) for part in parts]
-        for out, part in zip(outs, found):
+            results = [part(t) for part in parts]
+        for out, part in zip(outs, results):
             set_tangent(out, part)
 
 
 # -- updates in place ------------------------------------------------------------------------------------------------
 def protect(new: Any, x: Any) -> None:
-    """`x` is going to be overwritten by `new`: what the computation of the tangent of that saved of `x` is copied."""
+    """Copy the values that the computation of the tangent has saved of `x`, before `new` overwrites it."""
     t = tangent_of(new)
     nodes, seen = [] if t is None else [t.grad_fn], set[Any]()
     while nodes:
@@ -161,7 +160,7 @@ def protect(new: Any, x: Any) -> None:
 
 
 def converted(value: Any, new: Any) -> None:
-    """Give `value`, which is `new` broadcast and converted, its tangent."""
+    """Set the tangent of `value`, which is `new` broadcast and converted."""
     t = tangent_of(new)
     if t is not None:
         with paused():

@@ -1,4 +1,4 @@
-"""The engine: derivatives along the tape, as results or added to `grad`."""
+"""Autograd engine: compute derivatives along the tape, and return them or accumulate them into `grad`."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def backward(
 ) -> None:
     """Add the derivative of the sum of `tensors`, weighted by `grad_tensors`, to the `grad` of the leaves.
 
-    Only to that of `inputs`, if given, which retain it where they are no leaves. Scalars need no weight. Without
-    `retain_graph` (by default `create_graph`), what the tape saved is freed; with `create_graph`, the gradients are
-    recorded and can be differentiated.
+    With `inputs`, only their `grad` changes; non-leaves among them retain it. Scalars need no weight. Without
+    `retain_graph` (by default `create_graph`), the saved values of the tape are freed; with `create_graph`, the
+    gradients are recorded and can be differentiated.
 
-    Raises RuntimeError for tensors that do not require grad, weights of another shape, no weight for a tensor that is
-    not a scalar, and a tape that has been freed or whose values were updated in place.
+    RuntimeError for tensors that do not require grad, weights of another shape, no weight for a non-scalar tensor, and
+    a tape that has been freed or whose values were updated in place.
     """
     outs = _listed(tensors)
     ins = None if inputs is None else _listed(inputs)
@@ -67,12 +67,12 @@ def grad(
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Any, ...]:
-    """The derivatives of the sum of `outputs`, weighted by `grad_outputs`, with respect to `inputs`.
+    """Compute the derivatives of the sum of `outputs`, weighted by `grad_outputs`, with respect to `inputs`.
 
     With `create_graph` they are recorded, so that derivatives of any order can be taken. An input that the outputs do
     not depend on raises RuntimeError, or gives None with `allow_unused`, or zeros with `materialize_grads`. With
-    `is_grads_batched`, `grad_outputs` have one more axis in front, and so has the result. `only_inputs` means nothing,
-    as in PyTorch.
+    `is_grads_batched`, `grad_outputs` and the result have one more axis in front. `only_inputs` has no effect, as in
+    PyTorch.
 
     >>> from tracegrad import tensor
     >>> x = tensor(3.0, requires_grad=True)
@@ -95,11 +95,11 @@ def grad(
     edges = [edge_of(x) for x in ins]
     keep = STATE.rows or (create_graph if retain_graph is None else retain_graph)
     roots = _roots(outs, _weights(outs, grad_outputs), create_graph)
-    work, found = run(roots, create_graph, keep, edges)
+    work, result = run(roots, create_graph, keep, edges)
     with writing:
         work.write_retained()
     blank = _Blank(allow_unused, materialize_grads, create_graph)
-    return tuple([_found(i, x, ct, blank, work.given) for i, (x, ct) in enumerate(zip(ins, found))])
+    return tuple([_found(i, x, ct, blank, work.given) for i, (x, ct) in enumerate(zip(ins, result))])
 
 
 def _batched(
@@ -133,7 +133,7 @@ def _batched(
 
 
 def _takes_batches(outs: Sequence[Any]) -> bool:
-    """Whether all nodes behind these Tensors take batches of cotangents, and no hook sees them."""
+    """Whether all nodes before these Tensors take batched cotangents, and no hook sees them."""
     roots = [edge_of(x)[0] for x in outs]
     nodes = Sweep(False, True).reachable([(node, 0) for node in roots])
     return not STATE.watching and all(node.batches and node.hooks is None for node in (*nodes, *roots))
@@ -153,15 +153,15 @@ def _in_one_pass(
         else:
             weight = _weight(i, None if like is None else Spec((size, *like.shape), like.dtype), w[:size])
             roots.append((edge_of(x), Batched(weight if create_graph else weight._snapshot())))
-    _, found = run(roots, create_graph, keep, edges)
-    batches = [ct.array if isinstance(ct, Batched) else ct if ct is None else _repeated(ct, size) for ct in found]
+    _, result = run(roots, create_graph, keep, edges)
+    batches = [ct.array if isinstance(ct, Batched) else ct if ct is None else _repeated(ct, size) for ct in result]
     like = [x if (one := _like(x)) is None else Spec((size, *one.shape), one.dtype) for x in ins]
     blank = _Blank(allow_unused, materialize, create_graph)
     return tuple([_found(i, x, ct, blank, set()) for i, (x, ct) in enumerate(zip(like, batches))])
 
 
 def _like(x: Any) -> Any:
-    """What has the shape and dtype of an output, if that is known of an edge."""
+    """Return a value of the shape and dtype of an output, if an edge knows them."""
     return x.spec if isinstance(x, GradientEdge) else x
 
 
@@ -174,7 +174,7 @@ def _stacked(column: Sequence[Any]) -> Any:
 
 
 class _Blank(NamedTuple):
-    """What an input that nothing arrives at gives: None, zeros (differentiable if `recorded`), or an error."""
+    """Gradient of an input that nothing arrives at: None, zeros (differentiable if `recorded`), or an error."""
 
     allowed: Any
     zeros: bool
@@ -207,7 +207,7 @@ def _listed(x: Any) -> list[Any]:
 
 
 def edge_of(x: Any) -> Edge:
-    """The edge that a cotangent of `x`, a Tensor or a `GradientEdge`, arrives along."""
+    """Return the edge that a cotangent of `x`, a Tensor or a `GradientEdge`, arrives along."""
     if isinstance(x, GradientEdge):
         return x.node, x.output_nr
     if not x.requires_grad:
@@ -217,14 +217,14 @@ def edge_of(x: Any) -> Edge:
 
 
 def _weights(outs: Sequence[Any], weights: Any) -> list[Any]:
-    given = [None] * len(outs) if weights is None else _listed(weights)
-    if len(given) != len(outs):
-        raise RuntimeError(located(f"got {len(outs)} tensors and {len(given)} gradients"))
-    return given
+    args = [None] * len(outs) if weights is None else _listed(weights)
+    if len(args) != len(outs):
+        raise RuntimeError(located(f"got {len(outs)} tensors and {len(args)} gradients"))
+    return args
 
 
 def _roots(outs: Sequence[Any], weights: Sequence[Any], create_graph: bool) -> list[tuple[Any, Any]]:
-    """Where the pass begins: the edges of the outputs, and their cotangents."""
+    """Return the start of the pass: the edges of the outputs, and their cotangents."""
     roots: list[tuple[Any, Any]] = []
     like: Any
     for i, (x, ct) in enumerate(zip(outs, weights)):
@@ -246,7 +246,7 @@ def _roots(outs: Sequence[Any], weights: Sequence[Any], create_graph: bool) -> l
 
 
 def _one(x: Any) -> Any:
-    """The cotangent of a scalar that no other is given for, as an array."""
+    """Return the cotangent of a scalar without a given one, as an array."""
     if x is None or math.prod(x.shape) != 1:
         raise RuntimeError(located("grad can be implicitly created only for scalar outputs"))
     if x.dtype.kind == "c":
@@ -257,7 +257,7 @@ def _one(x: Any) -> Any:
 
 
 def _weight(i: int, x: Any, ct: Any) -> Any:
-    """The cotangent `ct` of `x` as a Tensor."""
+    """Return the cotangent `ct` of `x` as a Tensor."""
     if not hasattr(ct, "_edge"):
         if not isinstance(ct, np.ndarray | np.generic | Carrier):
             raise TypeError(located(f"gradients can be either Tensors or None, but got {type(ct).__name__}"))

@@ -1,9 +1,9 @@
-"""Derivatives of functions on the tape: what the transforms do with Tensors, and where a trace does not know how.
+"""Eager derivatives of functions: the transforms on Tensors, and the fallback of traces.
 
-`eager_vjp` runs a flat function on Tensors that alias the primals, so that the derivative is taken with respect to this
-use of them and no other: nested derivatives do not confuse their perturbations. Inside of another eager derivative
-everything it returns stays on the tape; outermost it returns ndarrays, and Tensors for Tensors, which have a tape if
-anything from outside that requires grad has a part in them.
+`eager_vjp` runs a flat function on Tensors that alias the primals, so that the derivative is with respect to this use
+of the primals only: nested derivatives do not confuse their perturbations. Inside another eager derivative all results
+stay on the tape. The outermost one returns ndarrays, and Tensors for Tensors; the Tensors have a tape if they depend on
+a value from outside that requires grad.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ Pullback = Callable[[Sequence[Any]], list[Any]]
 def eager_vjp(
     fn: Callable[..., Sequence[Any]], primals: Sequence[Any], wrt: Sequence[int] | None = None
 ) -> tuple[list[Any], Pullback]:
-    """The flat outputs of `fn` and a function from their cotangents to those of the primals `wrt`.
+    """Compute the flat outputs of `fn` and a function from their cotangents to those of the primals `wrt`.
 
-    Primals are ndarrays, Tensors and Python numbers; those in `wrt` (all by default) must be floating, or a
-    `DTypeError` is raised, and are Tensors inside of `fn`. A cotangent may be None, which stands for zero. The function
-    for cotangents may be called more than once.
+    Primals are ndarrays, Tensors and Python numbers. The primals in `wrt` (by default all) must be floating
+    (`DTypeError`), and are Tensors inside `fn`. The cotangent None stands for zero. The function may be called more
+    than once.
 
     >>> outputs, pullback = eager_vjp(lambda x, y: [x * y], [np.array([1.0, 2.0]), 3.0])
     >>> outputs, pullback([np.array([1.0, 1.0])])
@@ -48,10 +48,10 @@ def eager_vjp(
     inputs = [_input(i, primals[i]) for i in places]
     mode, STATE.enabled = STATE.enabled, True
     try:
-        for i, given in zip(places, inputs):
-            inside[i] = given
-            if given.shape and not given.weak:  # which `fn` may update
-                inside[i] = _alias_of(given, primals[i])
+        for i, args in zip(places, inputs):
+            inside[i] = args
+            if args.shape and not args.weak:  # which `fn` may update
+                inside[i] = _alias_of(args, primals[i])
                 updated.append((inside[i], primals[i]))
         STATE.depth += 1
         try:
@@ -69,8 +69,8 @@ def eager_vjp(
 
     def pullback(cotangents: Sequence[Any]) -> list[Any]:
         keep = stays or _stays_on_tape(cotangents)
-        found = _pull(outputs, inputs, cotangents, create_graph=keep)
-        return [_answer(ct, keep) for ct in found]
+        result = _pull(outputs, inputs, cotangents, create_graph=keep)
+        return [_answer(ct, keep) for ct in result]
 
     return [_answer(x, stays) for x in outputs], pullback
 
@@ -80,7 +80,7 @@ def _stays_on_tape(values: Sequence[Any]) -> bool:
 
 
 def _input(i: int, primal: Any) -> Recorded:
-    """A value of its own that is `primal`, and leads back to it if it is on a tape."""
+    """Make a separate value of `primal`, which leads back to it if it is on a tape."""
     if isinstance(primal, Recorded):
         source = primal
     elif type(primal) in LITERALS:
@@ -101,7 +101,7 @@ def _input(i: int, primal: Any) -> Recorded:
 
 
 def _alias_of(x: Recorded, primal: Any) -> Any:
-    """What a function gets for its argument `x`: it may be updated in place, as `primal` may."""
+    """Return the argument `x` as the function receives it: an alias that may be updated in place, like `primal`."""
     alias: Any = fresh(x, tag=0)
     alias.__class__ = x.__class__
     if isinstance(x.array, np.ndarray) and x.array.strides != alias.array.strides:
@@ -122,12 +122,12 @@ def _pull(
     if not pairs:
         return [_of_face(x, x._constant(np.zeros(x.shape, x.dtype))) for x in inputs]
     outs, cts = zip(*pairs)
-    found = engine.grad(outs, inputs, cts, retain_graph=True, create_graph=create_graph, materialize_grads=True)
-    return [_of_face(x, ct) for x, ct in zip(inputs, found)]
+    result = engine.grad(outs, inputs, cts, retain_graph=True, create_graph=create_graph, materialize_grads=True)
+    return [_of_face(x, ct) for x, ct in zip(inputs, result)]
 
 
 def _of_face(x: Recorded, found: Any) -> Any:
-    """`found`, a Tensor of the engine, with the methods that `x` has; in a trace, what is computed there."""
+    """Convert `found`, a Tensor of the engine, to the class of `x`; in a trace, return the traced value."""
     if isinstance(found, TracedTensor):
         return found
     out = x._like(found.array)
@@ -145,7 +145,7 @@ def _cotangent(x: Recorded, ct: Any) -> Any:
 
 
 def _answer(x: Recorded, stays: bool) -> Any:
-    """A carrier where the tape goes on, without a tape in `no_grad`; else an ndarray, or a NumPy scalar for no axes."""
+    """Return a carrier if the tape continues, without a tape in `no_grad`; else an ndarray or a NumPy scalar."""
     if not stays:
         return x.array[()] if not x.shape else x.array
     if not STATE.enabled:  # around the derivative: its own tape is recorded all the same
@@ -154,7 +154,7 @@ def _answer(x: Recorded, stays: bool) -> Any:
 
 
 def nodes_behind(x: Recorded) -> set[Any]:
-    """The nodes that the tape of `x` leads to."""
+    """Return the nodes that the tape of `x` leads to."""
     edges, seen = [x._edge_of()], set()
     while edges:
         edge = edges.pop()

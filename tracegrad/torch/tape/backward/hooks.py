@@ -1,4 +1,4 @@
-"""Hooks on Tensors and nodes: kept in the order they were registered, each removable by the handle it gave."""
+"""Hooks on Tensors and nodes, in the order of registration, each removable by its handle."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _numbers = itertools.count()
 
 
 class RemovableHandle:
-    """What registering a hook returns: `remove()` takes the hook away, as does leaving it as a context manager.
+    """Handle of a hook: `remove()`, or the end of its `with` block, removes the hook.
 
     >>> hooks = {}
     >>> with RemovableHandle(hooks, print) as handle:
@@ -40,9 +40,11 @@ class RemovableHandle:
 
 
 class Hooks:
-    """The hooks of a node: `tensor` on the cotangent of an output, by its number; `retained`, the Tensors that keep
-    the cotangent of an output; `before` on all cotangents, `after` on the results; of a leaf, `accumulated`. With them
-    is `metadata`, what users note on the node."""
+    """Hooks of a node, and `metadata`, a dict for users' notes.
+
+    `tensor` are the hooks on the cotangent of an output, by its number; `retained` are the Tensors that retain the
+    cotangent of an output; `before` are on all cotangents, `after` on the results; for a leaf, `accumulated`.
+    """
 
     __slots__ = ("accumulated", "after", "before", "metadata", "retained", "tensor")
 

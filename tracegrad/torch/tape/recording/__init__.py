@@ -1,1 +1,1 @@
-"""Recording: how an op on a Tensor leaves a node on the tape, and what the node saves."""
+"""Recording: the node that an op on a Tensor adds to the tape, and its saved values."""

@@ -1,8 +1,7 @@
-"""The node of a function of several ops: one operation to users, a small tape of its own inside (`recipe`).
+"""Composite node: one tape node for a function of several ops, with a small tape inside (`composite_trace`).
 
-The backward pass sweeps what was written down, by the sweep that the compiler uses too; where it is itself recorded,
-the ops are applied again to Tensors. A function whose ops only select parts of one array puts the cotangents into their
-places at once.
+The backward pass sweeps the recorded ops with the sweep that the compiler uses too. If the pass is itself recorded, the
+ops are applied again to Tensors. A function whose ops only select parts of one array scatters the cotangents at once.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ _NONE: Mapping[int, Op] = {}
 
 
 class CompositeNode(Node):
-    """What a function of several ops leaves on the tape.
+    """Tape node of a function of several ops.
 
-    `values` are those that its recipe keeps, by slot, and a `Spec` where nothing was kept. `checks`: what has to stay
-    as it is, the edge to what made it (a number for an output of this node), and whether a plain pass reads it too.
-    `options` are what the function was told by name.
+    `values` are the values saved by its recipe, by slot, with a `Spec` for others. `checks` lists the values that must
+    stay unchanged, the edge to the maker of each (a number for an output of this node), and whether a plain pass reads
+    it too. `options` are the keyword options of the function.
     """
 
     __slots__ = ("checks", "options", "packed", "recipe", "values")
@@ -82,11 +81,11 @@ class CompositeNode(Node):
 
     @property
     def count(self) -> int:  # type: ignore[override]
-        """How many outputs there are."""
+        """Return the number of outputs."""
         return len(self.recipe.outputs)
 
     def guard(self, tensors: Sequence[Any]) -> None:
-        """Check from now on that the Tensors that were made of the outputs stay as they are, where that matters."""
+        """Check from now on that the Tensors of the outputs stay unchanged, if the node reads them."""
         for k in {0, *self.recipe.guarded} if self.keeps_answer else self.recipe.guarded:
             if tensors[k]._base is None:
                 self.checks.append((kept(tensors[k], tensors[k].array), k, True))
@@ -103,17 +102,17 @@ class CompositeNode(Node):
             for (_, k, _), (saved, _, _) in zip(self.recipe.watched, self.checks):
                 values[k] = saved.sharing(values[k])
             self.recipe.repeat(values)
-            found = self._swept(values, cts, self._tied(values) if self.keeps_answer else {})
+            result = self._swept(values, cts, self._tied(values) if self.keeps_answer else {})
             return (
-                [tied(found[0], self.edges[0], self.recipe.specs[self.recipe.inputs[0]]), *found[1:]]
+                [tied(result[0], self.edges[0], self.recipe.specs[self.recipe.inputs[0]]), *result[1:]]
                 if self.bends
-                else found
+                else result
             )
         placed = self._placed(cts) if self.recipe.selects else None
         return self._swept(values, cts) if placed is None else [placed]
 
     def _values(self, recording: bool) -> list[Any]:
-        """The values, unpacked and found to be as they were."""
+        """Return the values, unpacked and checked to be unchanged."""
         if self.values is RELEASED:
             raise RuntimeError(located(SECOND_TIME))
         for saved, edge, plain in self.checks:
@@ -128,7 +127,7 @@ class CompositeNode(Node):
         return values
 
     def _tied(self, values: list[Any]) -> dict[int, Op]:
-        """Put the answer as a Tensor into the place of what the rules read of it, and name the ops whose twins do."""
+        """Replace the result in the rules' inputs by the Tensor, and name the ops whose twins read it."""
         answer = self.recipe.outputs[0][0]
         array = self.values[answer]
         if STATE.level is not None or self.packed or array.dtype.kind != "f":
@@ -151,11 +150,11 @@ class CompositeNode(Node):
                 k = id(values[slot])
                 masks[k] = ct.mask if ct.__class__ is Masked and k not in seeds else None
                 seeds[k] = added(seeds[k], unmasked(ct)) if k in seeds else unmasked(ct)
-        found = ad.reverse_sweep(tape, receivers, seeds, masks=masks)
-        return [_with_mask(found.get(id(x)), masks.get(id(x))) if e else None for x, e in zip(inputs, self.edges)]
+        result = ad.reverse_sweep(tape, receivers, seeds, masks=masks)
+        return [_with_mask(result.get(id(x)), masks.get(id(x))) if e else None for x, e in zip(inputs, self.edges)]
 
     def _placed(self, cts: Sequence[Any]) -> Any:
-        """The cotangent of the input, the outputs being parts of it: theirs, each in its place; else None."""
+        """Assemble the cotangent of the input from the outputs' if they are parts of it; else None."""
         if not all(ct is None or isinstance(ct, _ndarray | np.generic) for ct in cts):
             return None
         recipe = self.recipe
@@ -179,7 +178,7 @@ class CompositeNode(Node):
             self.values, self.checks = RELEASED, []
 
     def pack(self, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
-        """Keep what `pack` makes of the inputs, and no other array: the others are computed again."""
+        """Save the result of `pack` for the inputs, and no other array: the others are recomputed."""
         packed = [x if x.__class__ is Spec else Spec(x.shape, x.dtype) for x in self.values]
         for k, e in zip(self.recipe.inputs, self.edges):
             if self.values[k].__class__ is not Spec:
@@ -210,32 +209,32 @@ class CompositeNode(Node):
 
     # -- what users see ----------------------------------------------------------------------------------------
     def __getattr__(self, name: str) -> Any:
-        found = self._attributes() if name.startswith("_saved_") else {}
-        if name not in found:
+        result = self._attributes() if name.startswith("_saved_") else {}
+        if name not in result:
             raise AttributeError(f"'{self.name()}' object has no attribute {name!r}")
-        return found[name]()
+        return result[name]()
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *(self._attributes() if self.values is not RELEASED else ())]
 
     def _attributes(self) -> dict[str, Callable[[], Any]]:
-        """What is saved under which name, as functions that give it."""
+        """Return the saved values by name, as functions that return them."""
         name, values, recipe = self.name(), self._values(True), self.recipe
         if self.packed:
             recipe.repeat(values)
         inputs, outputs = [values[k] for k in recipe.inputs], [values[k] for k, _ in recipe.outputs]
-        params = {k: v for _, _, given, _ in recipe.steps for k, v in given.items() if k in ("axes", "axis")}
+        params = {k: v for _, _, args, _ in recipe.steps for k, v in args.items() if k in ("axes", "axis")}
         options = saved_options(name, {**params, **self.options}, inputs[0].shape, outputs[0].shape)
-        found: dict[str, Callable[[], Any]] = {
+        table: dict[str, Callable[[], Any]] = {
             f"_saved_{k}": partial(_same, v) for k, v in options.items() if not isinstance(v, Carrier | _ndarray)
         }
         for called, x, e in zip(saved_names(name, len(inputs)), inputs, self.edges):
             if x.__class__ is not Spec:
-                found[f"_saved_{called}"] = partial(rewrap, x, e)
+                table[f"_saved_{called}"] = partial(rewrap, x, e)
         for k, x in enumerate(outputs):
             if x.__class__ is not Spec:
-                found[f"_saved_{saved_result(k, self.count, x.dtype)}"] = partial(rewrap, x, (self, k))
-        return found
+                table[f"_saved_{saved_result(k, self.count, x.dtype)}"] = partial(rewrap, x, (self, k))
+        return table
 
 
 def _same(x: Any) -> Any:
@@ -250,9 +249,9 @@ _CLASSES: dict[str, type[CompositeNode]] = {}
 
 
 def composite_class(name: str) -> type[CompositeNode]:
-    """The class of the nodes called `name`."""
-    found = _CLASSES.get(name)
-    if found is None:
+    """Return the class of the nodes called `name`."""
+    result = _CLASSES.get(name)
+    if result is None:
         traits = {"keeps_answer": name in KEEP_ANSWERS, "bends": name in BENT}
-        found = _CLASSES[name] = type(name, (CompositeNode,), {"__slots__": (), **traits})
-    return found
+        result = _CLASSES[name] = type(name, (CompositeNode,), {"__slots__": (), **traits})
+    return result

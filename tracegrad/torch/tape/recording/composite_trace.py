@@ -1,10 +1,10 @@
-"""What a function of several ops does, written down once and done again for other values.
+"""Composite traces: record the ops of a function once, and replay them for other values.
 
-`written` runs the function on *parts*, which compute and write down the ops. What was written down is a *recipe*: which
-op is applied to which *slots* (the inputs, and the answers so far), and what follows for the backward pass. For arrays
-of other values the same function does the same, so the recipe is kept, and the next call with equal shapes, dtypes and
-options runs the ops alone: `mse_loss(x, y)` is `subtract`, `square` and `mean`, of which the node keeps the difference.
-Not where the function looked at values, drew random numbers, or was given what cannot be compared.
+`written` runs the function on *parts*, which compute and record the ops. The record is a *recipe*: the op of each step,
+its *slots* (the inputs, and the results so far), and the backward pass. The function does the same for arrays of other
+values, so the recipe is cached, and the next call with equal shapes, dtypes and options runs the ops alone. For
+example, `mse_loss(x, y)` is `subtract`, `square` and `mean`, and the node saves the difference. A function is not
+cached if it read values, drew random numbers, or has arguments that cannot be compared.
 """
 
 from __future__ import annotations
@@ -66,25 +66,25 @@ class Writing:
         self.as_pytorch = False
 
     def part(self, tensor: Any) -> Part:
-        """The part that stands for a Tensor."""
-        found = self.parts.get(id(tensor))
+        """Return the part that stands for a Tensor."""
+        result = self.parts.get(id(tensor))
         self.as_pytorch = self.as_pytorch or tensor.common_dtype is not None
-        if found is None:
+        if result is None:
             own(tensor)
             array = tensor._snapshot()
-            found = Part(self, array.view() if isinstance(array, _ndarray) else array)
-            found.weak = tensor.weak
-            self.parts[id(tensor)] = found
+            result = Part(self, array.view() if isinstance(array, _ndarray) else array)
+            result.weak = tensor.weak
+            self.parts[id(tensor)] = result
             self.tensors.append(tensor)
-            self.inputs.append(found.slot)
+            self.inputs.append(result.slot)
             # A Tensor that is no argument, or one that is two of them.
             self.repeats = self.repeats and not self.steps
         else:
             self.repeats = self.repeats and bool(self.steps)
-        return found
+        return result
 
     def constant(self, array: Any) -> Part:
-        """A part for an array that is none of the Tensors, as it is now."""
+        """Make a part of an array that is none of the Tensors, with its current value."""
         part = Part(self, array if isinstance(array, Carrier) else copy_of_borrowed(_asarray(array)))
         self.constants.append(part.slot)
         return part
@@ -98,13 +98,13 @@ class Writing:
         return x
 
     def slot_of(self, x: Any) -> int:
-        """The slot of a result of the function."""
+        """Return the slot of a result of the function."""
         if hasattr(x, "_snapshot"):
             return self.part(x).slot
         return x.slot if isinstance(x, Part) else self.constant(x).slot
 
     def close(self) -> None:
-        """The function has returned: let go of everything."""
+        """Release everything after the function has returned."""
         self.tensors, self.values = [], []
         self.parts.clear()
 
@@ -143,14 +143,16 @@ class Part(ArrayMethods, Holder):
         several = answer.__class__ is tuple
         results = tuple([Part(self.writing, x) for x in (answer if several else (answer,))])
         slots = tuple([x.slot for x in results])
-        given = tuple([x.slot if isinstance(x, Part) else x for x in parts])
-        self.writing.steps.append((op, given, params, slots if several else slots[0]))
+        args = tuple([x.slot if isinstance(x, Part) else x for x in parts])
+        self.writing.steps.append((op, args, params, slots if several else slots[0]))
         return results if several else results[0]
 
 
 def _computed(op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """The answer of `op` for arrays, all ndarrays or some of a trace. No two values are one object: the sweep tells
-    them apart by it."""
+    """Compute the result of `op` for arrays, all ndarrays or some of a trace.
+
+    No two values are one object, because the sweep identifies them by `id`.
+    """
     plain = not any(isinstance(x, Carrier) for x in arrays)
     before = traps()
     try:
@@ -168,14 +170,14 @@ def _computed(op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
 
 # -- recipes -----------------------------------------------------------------------------------------------------------
 class Recipe:
-    """What a function of several ops does, for arguments of certain shapes and dtypes.
+    """Recorded ops of a composite function, for arguments of certain shapes and dtypes.
 
     `steps` are its ops, with slots in the place of arrays. `specs` are the shape and dtype of each slot, and `keeps`
-    the slots whose values the node keeps; `watched` are the inputs among these: their number, slot, and whether a pass
-    that is not recorded depends on them too; `guarded` are the outputs whose memory holds a value that is kept. `again`
-    are the steps that a recorded pass applies again, to have what the rules read as Tensors. For each of the `outputs`,
-    `parents` has the number of the input that it is a view of and the way to it; None for memory of its own, and a
-    number alone for what shares memory otherwise.
+    the slots whose values the node saves. `watched` are the inputs among the saved values: their number, slot, and
+    whether an unrecorded pass depends on them too. `guarded` are the outputs whose memory holds a saved value. `again`
+    are the steps that a recorded pass applies again, to have the rules' inputs as Tensors. `parents` has, for each of
+    the `outputs`, the number of the input that it is a view of and the path to it; None for separate memory, and a
+    number alone for memory shared otherwise.
     """
 
     def __init__(self, writing: Writing, result: Any):
@@ -200,8 +202,8 @@ class Recipe:
         self.specs = [Spec(x.shape, x.dtype) for x in values]
         owners = {id(_owner(values[k])) for k in read}
         self.watched = [(n, k, id(_owner(values[k])) in owners) for n, k in enumerate(self.inputs) if k in sources]
-        made = {id(_owner(values[k])) for step in self.steps for k in _slots(step[3]) if k in keeps}
-        self.guarded = [n for n, k in enumerate(slots) if id(_owner(values[k])) in made]
+        results = {id(_owner(values[k])) for step in self.steps for k in _slots(step[3]) if k in keeps}
+        self.guarded = [n for n, k in enumerate(slots) if id(_owner(values[k])) in results]
         self.makers = {k: step for step in self.steps for k in _slots(step[3])}
         self.parents = [self._parent(values, k) for k in slots]
         self.has_views = any(parent is not None for parent in self.parents)
@@ -210,7 +212,7 @@ class Recipe:
         self.repeats = writing.repeats and writing.drawn == drawn[0] and not _overlap([values[k] for k in self.inputs])
 
     def _read(self, values: Sequence[Any], active: set[int]) -> set[int]:
-        """The slots that the rules of the steps read, for derivatives with respect to those in `active`."""
+        """Return the slots that the rules of the steps read, for derivatives with respect to slots in `active`."""
         active, read = set(active), set[int]()
         for op, operands, params, answer in self.steps:
             tracked = [k for k, x in enumerate(operands) if x in active and _is_slot(x) and op.differentiable_in(k)]
@@ -218,8 +220,8 @@ class Recipe:
             floating = [k for k in slots if values[k].dtype.kind in "fc"]
             if tracked and floating:
                 active.update(floating)
-                given = [values[x] if _is_slot(x) else x for x in operands]
-                needs = needs_of(op, tuple(tracked), given, params)
+                args = [values[x] if _is_slot(x) else x for x in operands]
+                needs = needs_of(op, tuple(tracked), args, params)
                 read.update([x for i, x in enumerate(operands) if i in needs.operands and _is_slot(x)])
                 read.update([slots[k] for k in needs.answers])
         return read
@@ -235,7 +237,7 @@ class Recipe:
         return None
 
     def path(self, source: int, output: int) -> list[tuple[Op, dict[str, Any]]] | None:
-        """The ops that make `output` a part of `source`, in order; None if others are between them."""
+        """Return the ops that make `output` a part of `source`, in order; None if others are between them."""
         ops = []
         while output != source:
             step = self.makers.get(output)
@@ -246,8 +248,11 @@ class Recipe:
         return ops[::-1]
 
     def _program(self, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """What `run` starts from, the constants and numbers by slot; and what it does: a function, what picks its
-        operands (one or a tuple), its parameters, the slot of its answer, and whether that is one of the operands."""
+        """Return the start values of `run`, the constants and numbers by slot, and its instructions.
+
+        An instruction has a function, a getter of its operands (one or a tuple), its parameters, the slot of its
+        result, and whether that is one of the operands.
+        """
         template: list[Any] = [None] * len(values)
         for k, array in self.constants:
             template[k] = array
@@ -258,21 +263,21 @@ class Recipe:
                 if not _is_slot(x):
                     template.append(x)
                 places.append(int(x) if _is_slot(x) else len(template) - 1)
-            given = [values[x] for x in operands if _is_slot(x)]
-            same = slot.__class__ is not tuple and any(_is_same(values[slot], x) for x in given)
+            args = [values[x] for x in operands if _is_slot(x)]
+            same = slot.__class__ is not tuple and any(_is_same(values[slot], x) for x in args)
             program.append((op.impl, itemgetter(*places), len(places) == 1, params, slot, same))
         return template, program
 
     def run(self, arrays: Sequence[Any]) -> list[Any]:
-        """The values of all slots, for these inputs."""
+        """Compute the values of all slots for these inputs."""
         values = self.template.copy()
         for k, array in zip(self.inputs, arrays):
             values[k] = array.view()
         before = traps()
         try:
             set_traps(QUIET)
-            for function, given, single, params, slot, same in self.program:
-                answer = function(given(values), **params) if single else function(*given(values), **params)
+            for function, args, single, params, slot, same in self.program:
+                answer = function(args(values), **params) if single else function(*args(values), **params)
                 if answer.__class__ is not _ndarray:
                     if answer.__class__ is tuple:
                         for k, x in zip(slot, answer):
@@ -285,7 +290,7 @@ class Recipe:
         return values
 
     def tape(self, values: Sequence[Any], twins: Mapping[int, Op] = _NONE) -> list[ad.Entry]:
-        """The entries of a tape over these values; `twins` are other ops for the steps that give these slots."""
+        """Return the entries of a tape over these values; `twins` are other ops for the steps that give these slots."""
         return [
             (
                 tuple([values[k] for k in slot]) if slot.__class__ is tuple else values[slot],
@@ -314,20 +319,20 @@ class Recipe:
         return {}
 
     def repeat(self, values: list[Any], which: Sequence[int] | None = None) -> None:
-        """Put into `values` what follows from the inputs there, for the steps `which`: those of a recorded pass."""
+        """Recompute the steps `which` of a recorded pass in `values`, from the inputs there."""
         for n in sorted(self.again) if which is None else which:
             op, operands, params, slot = self.steps[n]
-            given = [values[x] if x.__class__ is Slot else x for x in operands]
-            answer = op(*given, **params)
+            args = [values[x] if x.__class__ is Slot else x for x in operands]
+            answer = op(*args, **params)
             if slot.__class__ is tuple:
                 for k, x in zip(slot, answer):
                     values[k] = x
             else:
-                values[slot] = answer.view() if any(answer is x for x in given) else answer
+                values[slot] = answer.view() if any(answer is x for x in args) else answer
 
 
 def _is_same(x: Any, y: Any) -> bool:
-    """Whether an answer is an operand, of which it was made a view to have an object of its own."""
+    """Whether a result is an operand, of which a view was made to have a separate object."""
     return isinstance(x, _ndarray) and isinstance(y, _ndarray) and x.__array_interface__ == y.__array_interface__
 
 
@@ -340,7 +345,7 @@ def _slots(answer: Any) -> tuple[Any, ...]:
 
 
 def _owner(x: Any) -> Any:
-    """The array whose memory this is."""
+    """Return the array whose memory this is."""
     return x.base if isinstance(x, _ndarray) and x.base is not None else x
 
 
@@ -352,7 +357,7 @@ def _overlap(arrays: Sequence[Any]) -> bool:
 
 
 def written(fn: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> tuple[Recipe, list[Any], list[Any]]:
-    """The recipe of a call, its inputs, and the values by slot."""
+    """Return the recipe of a call, its inputs, and the values by slot."""
     writing = Writing()
     try:
         result = fn(*writing.as_parts(args), **kwargs)
@@ -370,20 +375,22 @@ _MOSTRECIPES = 8192
 
 
 def key_of(cls: Any, fn: Any, args: Any, kwargs: dict[str, Any], tensors: list[Any]) -> Any:
-    """What decides the recipe of a call, or None if that cannot be said. Tensors among the arguments, which are of the
-    class `cls`, go to `tensors`."""
-    function, given = _known_by(fn), _arguments(args, cls, tensors)
-    if function is None or given is None:
+    """Return the cache key of a call's recipe, or None if there is none; collect Tensor arguments in `tensors`.
+
+    The Tensors are of the class `cls`.
+    """
+    function, inputs = _known_by(fn), _arguments(args, cls, tensors)
+    if function is None or inputs is None:
         return None
     if not kwargs:
-        return function, given, DEFAULT.dtype
+        return function, inputs, DEFAULT.dtype
     named = _arguments(tuple(kwargs.values()))
-    return None if named is None else (function, given, DEFAULT.dtype, tuple(kwargs), named)
+    return None if named is None else (function, inputs, DEFAULT.dtype, tuple(kwargs), named)
 
 
 def _arguments(args: Any, face: Any = None, tensors: Any = ()) -> tuple[Any, ...] | None:
-    """A hashable for arguments; there may be Tensors of the class `face` among them."""
-    found: list[Any] = [args.__class__]
+    """Return a hashable for arguments, among which may be Tensors of the class `face`."""
+    results: list[Any] = [args.__class__]
     for x in args:
         cls = type(x)
         if cls is face:
@@ -392,15 +399,15 @@ def _arguments(args: Any, face: Any = None, tensors: Any = ()) -> tuple[Any, ...
             if array.__class__ is not _ndarray or not array.flags.c_contiguous:
                 return None
             tensors.append(x)
-            found += (array.dtype, array.shape, x._requires)
+            results += (array.dtype, array.shape, x._requires)
         elif cls in _PLAIN:
-            found += (cls, x)
+            results += (cls, x)
         else:
             known = _arguments(x, face, tensors) if cls in _CONTAINERS else _known_by(x)
             if known is None:
                 return None
-            found.append(known)
-    return tuple(found)
+            results.append(known)
+    return tuple(results)
 
 
 _CONTAINERS = frozenset({list, tuple, Size})
@@ -408,7 +415,7 @@ _PLAIN = frozenset({int, bool, str, type(None)})
 
 
 def _known_by(x: Any) -> Any:
-    """A hashable that tells an option from others, or None."""
+    """Return a hashable that identifies an option, or None."""
     cls = type(x)
     if cls is FunctionType:
         if x.__closure__ is None:

@@ -1,4 +1,4 @@
-"""Memory that the tape needs as it is: arrays with NumPy's face that are updated leave it to the tape, and move away.
+"""Copy-on-write of saved arrays: an update through NumPy's interface leaves the old memory to the tape.
 
 PyTorch's Tensors raise an error in the backward pass instead; NumPy's arrays may be updated at any time.
 """
@@ -22,8 +22,7 @@ def is_saved(x: Any) -> bool:
 
 
 def move(x: Any) -> None:
-    """Give `x` and all that share its memory another memory with the same values, and leave the one they had to what
-    the nodes have saved."""
+    """Move `x` and all that share its memory to new memory, and leave the old memory to the saved values."""
     base = x if x._base is None else x._base
     base.array, base._counter = with_strides_of(base.array), [0]
     for reference in base._views or ():

@@ -1,6 +1,6 @@
-"""Copies of arrays, in the memory of earlier copies that nobody holds any more.
+"""Pool of array copies: reuse the memory of earlier copies that have no references left.
 
-The first touch of fresh memory costs a page fault for every 4 KiB, which for a large array outweighs the copying.
+The first write to fresh memory costs a page fault for every 4 KiB, which for a large array outweighs the copying.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _kept: list[np.ndarray[Any, Any]] = []
 
 
 def _references() -> int:
-    """How many references `sys.getrefcount` sees of a block that only the list has, while a loop looks at it."""
+    """Return the count of `sys.getrefcount` for a block that only the list holds, during a loop over the list."""
     return next(sys.getrefcount(block) for block in [np.empty(0)])
 
 
@@ -29,7 +29,7 @@ _ALONE = _references()
 
 
 def copy_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A copy of the array, whose axes lie in memory in the same order."""
+    """Copy the array, with the same order of axes in memory."""
     if array.nbytes < LARGE_BYTES:
         return array.copy("K")
     like = np.empty_like(array)

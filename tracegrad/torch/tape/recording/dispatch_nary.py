@@ -1,6 +1,6 @@
-"""The recorder of an op of several operands: for the classes of these, and by cases of their dtypes and shapes.
+"""Eager dispatch of n-ary ops: one recorder for the operand classes, by cases of dtypes and shapes.
 
-One look-up finds the case: whether NumPy computes the op on the operands as they are, and how it is recorded.
+One lookup finds the case: whether NumPy computes the op on the operands as they are, and how it is recorded.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ _new = object.__new__
 
 
 def of_some(op: Op, cls: Any, kinds: tuple[Any, ...], general: Callable[..., Any]) -> Callable[..., Any]:
-    """The recorder of any op of operands of these `kinds`, arrays of the class `cls` and numbers: a function of them
-    and the parameters."""
+    """Return the recorder of an op of operands of these `kinds`: arrays of the class `cls`, and numbers.
+
+    It is a function of the operands and the parameters.
+    """
     if not all([kind is cls or kind is float or kind is int for kind in kinds]):  # noqa: C419 (a list is faster)
         return general
     function, record, mixed = op.impl, _of_some(op), _beside_numbers(op, cls)
@@ -72,7 +74,7 @@ _traits = attrgetter("array.dtype", "array.shape", "_requires")
 
 
 def _beside_numbers(op: Op, cls: Any) -> Callable[..., tuple[Any, ...]]:
-    """What makes the key of a case where there are numbers among the operands."""
+    """Return the key function of cases with numbers among the operands."""
     number = _class_of if isinstance(op, Elementwise) else _known_number
 
     def key(operands: tuple[Any, ...], params: dict[str, Any]) -> tuple[Any, ...]:
@@ -89,9 +91,12 @@ def _known_number(x: Any) -> Any:
 
 
 class _Case:
-    """Operands of certain dtypes and shapes: whether NumPy computes the op on them as they are (`ready`), whether any
-    requires grad (`tracked`), and once something was recorded the plan, the positions of the operands that `lead` to
-    other nodes, and the `shapes` of the operands of an elementwise op that broadcasts."""
+    """Case of operand dtypes and shapes.
+
+    `ready`: whether NumPy computes the op on the operands as they are. `tracked`: whether any requires grad. After the
+    first record: the plan, the positions of operands that `lead` to other nodes, and the `shapes` of the operands of an
+    elementwise op that broadcasts.
+    """
 
     __slots__ = ("lead", "plan", "ready", "shapes", "tracked")
     plan: Any
@@ -109,7 +114,7 @@ _UNKNOWN: Any = object()
 
 
 def is_ready(op: Elementwise, kinds: tuple[Any, ...]) -> bool:
-    """Whether an elementwise op computes in these dtypes; types of numbers stand for floats beside floating arrays."""
+    """Whether an elementwise op computes in these dtypes; types of numbers stand for floats with floating arrays."""
     try:
         loop = op.loop_dtypes(*kinds)
     except DTypeError:
@@ -124,7 +129,7 @@ def is_ready(op: Elementwise, kinds: tuple[Any, ...]) -> bool:
 
 
 def _of_some(op: Op) -> Callable[..., None]:
-    """What records any op."""
+    """Make the recorder of any op."""
     elementwise = isinstance(op, Elementwise)
 
     def settle(case: _Case, out: Any, operands: tuple[Any, ...], arrays: Any, params: dict[str, Any]) -> None:
@@ -141,15 +146,15 @@ def _of_some(op: Op) -> Callable[..., None]:
         plan = case.plan
         if plan is None:
             return
-        made = _new(plan.cls)
-        made.plan, made.params, made.hooks, made.shapes = plan, params, None, case.shapes
+        result = _new(plan.cls)
+        result.plan, result.params, result.hooks, result.shapes = plan, params, None, case.shapes
         edges = [*plan.blank]
         for k in case.lead:
             x = operands[k]
             edges[k] = x._edge or x._source()
-        made.edges = tuple(edges)
-        made.number = next_number()  # after the node of a view that is made anew
-        made.operands = plan.specs
+        result.edges = tuple(edges)
+        result.number = next_number()  # after the node of a view that is made anew
+        result.operands = plan.specs
         if plan.kept:
             saved = [*plan.specs]
             for k in plan.kept:
@@ -159,10 +164,10 @@ def _of_some(op: Op) -> Callable[..., None]:
                     x.array, x.counter = a, operands[k]._counter
                     x.version = x.counter[0] if x.counter.__class__ is list else saved_apart(x)
                 saved[k] = x
-            made.operands = tuple(saved)
-        made.answer = made_now(out) if plan.answer else plan.spec
+            result.operands = tuple(saved)
+        result.answer = made_now(out) if plan.answer else plan.spec
         out._requires = True
-        out._edge = made
+        out._edge = result
 
     return record
 

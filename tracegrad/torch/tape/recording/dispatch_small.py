@@ -1,8 +1,8 @@
-"""How ops are applied to recorded arrays and recorded: for each op and class one function, made when first asked for.
+"""Eager dispatch of unary, binary and parameterized ops: a generated recorder for each op and class.
 
-An eager op on a few elements is bookkeeping. A recorder knows the op, has a plan for each kind of operands that it has
-met, and does the bookkeeping for what ops mostly have, floating arrays and numbers beside them, in the usual modes:
-there is nothing to promote, and NumPy broadcasts. Whatever is not so goes the `general` way.
+An eager op on few elements is dominated by bookkeeping. A recorder knows its op, has a plan for each kind of operands
+it has met, and handles the common case: floating arrays and numbers in the usual modes, with nothing to promote, and
+broadcasting by NumPy. All other cases use the `general` path.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NONE: dict[str, Any] = {}
 
 
 def of_one(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Callable[[Any], Any]:
-    """The recorder of an op of one operand, of the class `cls`; its node is called `node`, if not by the op."""
+    """Return the recorder of a unary op on the class `cls`; `node` is the node's name, if not the op's."""
     function, plans = op.direct, dict[Any, Any]()
 
     def apply(input: Any) -> Any:
@@ -74,7 +74,7 @@ def of_one(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Cal
 
 
 def of_two(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Callable[[Any, Any], Any]:
-    """The recorder of an op of two operands, both of the class `cls`, or one of them and a number."""
+    """Return the recorder of a binary op on two operands of the class `cls`, or one of them and a number."""
     function = op.direct
     record = _of_two(op, node)
     cases = {(cls, cls): 0, (cls, float): 4, (cls, int): 4, (float, cls): 8, (int, cls): 8}
@@ -109,7 +109,7 @@ def of_two(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Cal
 
 
 def _of_two(op: Op, node: str) -> Callable[..., None]:
-    """What records an op of two operands, arrays (0), with a number on the right (4) or on the left (8)."""
+    """Make the recorder of a binary op: arrays (0), with a number on the right (4) or on the left (8)."""
     plans: dict[Any, Any] = {}
     shaped = not isinstance(op, Elementwise)
 
@@ -126,12 +126,12 @@ def _of_two(op: Op, node: str) -> Callable[..., None]:
         plan = plans.get(key)
         if plan is None:
             plan = remembered(plans, key, _plan_of_two(op, case, a, b, dtype, node))
-        made = _new(plan.cls)
-        made.plan = plan
-        made.params = _NONE
-        made.hooks = None
-        made.edges = (plan.blank[0] if left is None else left, plan.blank[1] if right is None else right)
-        made.number = next_number()  # after the node of a view that is made anew
+        result = _new(plan.cls)
+        result.plan = plan
+        result.params = _NONE
+        result.hooks = None
+        result.edges = (plan.blank[0] if left is None else left, plan.blank[1] if right is None else right)
+        result.number = next_number()  # after the node of a view that is made anew
         reads_x, reads_y = plan.operands
         of_x, of_y = plan.specs
         # What `_kept` does, without a call.
@@ -149,13 +149,13 @@ def _of_two(op: Op, node: str) -> Callable[..., None]:
                 of_y.array = b
                 of_y.counter = counter = y._counter
                 of_y.version = counter[0] if counter.__class__ is list else saved_apart(of_y)
-        made.operands = (of_x, of_y)
-        made.answer = made_now(out) if plan.answer else plan.spec
-        made.shapes = None
+        result.operands = (of_x, of_y)
+        result.answer = made_now(out) if plan.answer else plan.spec
+        result.shapes = None
         if case < 4 and not shaped and a.shape != b.shape:
-            made.shapes = (Spec(a.shape, dtype), Spec(b.shape, dtype))
+            result.shapes = (Spec(a.shape, dtype), Spec(b.shape, dtype))
         out._requires = True
-        out._edge = made
+        out._edge = result
 
     return record
 
@@ -176,10 +176,10 @@ def _plan_of_two(op: Op, case: int, a: Any, b: Any, dtype: Any, node: str) -> An
 def of_form(
     op: Op, cls: Any, general: Callable[..., Any], node: str = "", function: Any = None, fixed: bool = False
 ) -> Callable[..., Any]:
-    """The recorder of an op that is not elementwise, with one operand: a function of that and the parameters.
+    """Return the recorder of a unary op that is not elementwise: a function of the operand and the parameters.
 
-    `function` computes the op, if not its own meaning does: a function of the array and the parameters as a dictionary.
-    If `fixed`, the parameters follow from the rank.
+    `function` computes the op, if not its own implementation: a function of the array and the parameters as a
+    dictionary. If `fixed`, the parameters follow from the rank.
     """
     aliases, meaning = op.aliases, op.direct
     record, several = _of_form(op, node, fixed), _of_several(op, cls, node)
@@ -213,7 +213,7 @@ def of_form(
 
 
 def _of_form(op: Op, node: str, fixed: bool) -> Callable[..., None]:
-    """What records an op of one operand that is not elementwise."""
+    """Make the recorder of a unary op that is not elementwise."""
     plans: dict[Any, Any] = {}
 
     def planned(key: Any, out: Any, array: Any, params: dict[str, Any]) -> Any:
@@ -228,23 +228,23 @@ def _of_form(op: Op, node: str, fixed: bool) -> Callable[..., None]:
             plan = planned(key, out, array, params)
         if plan is None:
             return
-        made = _new(plan.cls)
-        made.plan = plan
-        made.params = params
-        made.hooks = None
-        made.shapes = None
-        made.edges = (x._edge or x._source(),)
-        made.number = next_number()
-        made.operands = (kept_as(x, array),) if plan.operands[0] else plan.specs
-        made.answer = made_now(out) if plan.answer else plan.spec
+        result = _new(plan.cls)
+        result.plan = plan
+        result.params = params
+        result.hooks = None
+        result.shapes = None
+        result.edges = (x._edge or x._source(),)
+        result.number = next_number()
+        result.operands = (kept_as(x, array),) if plan.operands[0] else plan.specs
+        result.answer = made_now(out) if plan.answer else plan.spec
         out._requires = True
-        out._edge = made
+        out._edge = result
 
     return record
 
 
 def _of_several(op: Op, cls: Any, node: str) -> Callable[..., tuple[Any, ...]]:
-    """What makes values of the several results of an op of one operand, and records it."""
+    """Make the recorder of a unary op with several results."""
     plans: dict[Any, Any] = {}
     aliases = op.aliases
 
@@ -254,20 +254,20 @@ def _of_several(op: Op, cls: Any, node: str) -> Callable[..., tuple[Any, ...]]:
             plan = plans[key]
         except (KeyError, TypeError):
             wanted = (0,) if op.differentiable_in(0) else ()
-            found = plan_of(op, wanted, (Aval(array.shape, array.dtype),), node, params)
-            plan = remembered(plans, key, found)
+            result = plan_of(op, wanted, (Aval(array.shape, array.dtype),), node, params)
+            plan = remembered(plans, key, result)
         if plan is None:
             return
-        made = _new(plan.cls)
-        made.plan, made.params, made.hooks, made.shapes = plan, params, None, None
-        made.edges = (x._edge or x._source(),)
-        made.number = next_number()
-        made.operands = (kept_as(x, array),) if plan.operands[0] else plan.specs
-        made.answer = _some_made(plan, outs) if plan.answer else plan.spec
+        output = _new(plan.cls)
+        output.plan, output.params, output.hooks, output.shapes = plan, params, None, None
+        output.edges = (x._edge or x._source(),)
+        output.number = next_number()
+        output.operands = (kept_as(x, array),) if plan.operands[0] else plan.specs
+        output.answer = _some_made(plan, outs) if plan.answer else plan.spec
         for k in plan.moving:
             out = outs[k]
             out._requires = True
-            out._edge = (made, k) if k else made
+            out._edge = (output, k) if k else output
 
     def apply(x: Any, array: Any, params: dict[str, Any], answers: tuple[Any, ...]) -> tuple[Any, ...]:
         outs = []
@@ -287,8 +287,10 @@ def _of_several(op: Op, cls: Any, node: str) -> Callable[..., tuple[Any, ...]]:
 
 # -- all of them -------------------------------------------------------------------------------------------------------
 def of_kinds(op: Op, cls: Any, kinds: tuple[Any, ...]) -> Callable[..., Any]:
-    """The recorder of an op of operands of these classes, to the highest of which `cls` belongs: a function of the
-    operands and the parameters."""
+    """Return the recorder of an op for operands of these classes; `cls` is the class of the leading one.
+
+    The recorder is a function of the operands and the parameters.
+    """
     general = partial(_generally, op)
     if op.steps:
         return general

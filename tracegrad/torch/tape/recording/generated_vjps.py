@@ -1,9 +1,8 @@
-"""What the derivative rules of an op read, and the rule of an elementwise op as a plain NumPy function.
+"""Residual analysis of derivative rules, and generated NumPy functions for elementwise rules.
 
-Both are found by applying the rules to *terms*, stand-ins that write down the ops applied to them: for the shapes,
-dtypes and parameters of the call at hand, since a rule may look at these. What does not appear in the text need not be
-saved for the backward pass; and the text itself, over NumPy's functions, computes a cotangent without going through the
-ops again.
+Both apply the rules to *terms*, symbolic operands that record the ops applied to them. The analysis is for the shapes,
+dtypes and parameters of the call, because a rule may look at them. A value that does not appear in the recorded text
+need not be saved for the backward pass. The text itself, over NumPy's functions, computes a cotangent without the ops.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ class _Text:
         self.plain = True
 
     def term(self, name: str, aval: Any) -> Any:
-        """A term of this name, or a tuple of terms for several results."""
+        """Return a term of this name, or a tuple of terms for several results."""
         if isinstance(aval, tuple) and not isinstance(aval, Aval):
             return tuple([_Term(self, f"{name}_{k}", a) for k, a in enumerate(aval)])
         return _Term(self, name, aval)
 
 
 class _Term(Abstract):
-    """A value of a rule: its name in the text, and the aval that the ops ask for."""
+    """Symbolic value of a rule: its name in the text, and its aval."""
 
     __slots__ = ("name", "text")
     level = Level.TERM
@@ -60,22 +59,25 @@ class _Term(Abstract):
 
 
 def _in_text(x: Any) -> str:
-    """What a text says of an operand. Of an array that the rule makes, and which is traced, that there is one: to look
-    at its values would guard them."""
+    """Return the text of an operand.
+
+    The text of a traced array that the rule makes says only that there is one, because reading its values would guard
+    them.
+    """
     if isinstance(x, _Term):
         return x.name
     return repr(x) if is_literal(x) or isinstance(x, np.ndarray | np.generic) else type(x).__name__
 
 
 def _names(x: Any) -> tuple[str, ...]:
-    """The names of the terms in a value, or in a tuple or list of them."""
+    """Return the names of the terms in a value, or in a tuple or list of them."""
     if isinstance(x, tuple | list):
         return tuple([name for v in x for name in _names(v)])
     return (x.name,) if isinstance(x, _Term) else ()
 
 
 class Needs(NamedTuple):
-    """What rules read: the answer (0), or which of several, and which operands, by position."""
+    """Values that rules read: the result (0), or which of several results, and which operands, by position."""
 
     answers: frozenset[int]
     operands: frozenset[int]
@@ -87,23 +89,23 @@ _NUMBERS = (1.5, 2.5, 0.0, 1.0, -1.0, 2.0, 0.5)
 
 
 def needs_of(op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[str, Any]) -> Needs:
-    """What the rules of the operands at the positions `wanted` read; `operands` are arrays or avals, and numbers.
+    """Compute the values that the rules of the operands `wanted` read; `operands` are arrays or avals, and numbers.
 
-    Of elementwise ops a number is any number, and one is read if the text of a rule changes with it. Where there is no
-    derivative, everything is read: the backward pass says so.
+    In elementwise ops a number stands for any number, and is read if the text of a rule depends on it. Without a
+    derivative, everything counts as read: the backward pass raises.
     """
     avals = tuple([x if is_literal(x) or isinstance(x, Aval) else Aval(x.shape, x.dtype) for x in operands])
     kinds = [(x.__class__, x) if is_literal(x) else x for x in avals]
     key = (op, *wanted, *kinds, *params.items())
     try:
-        found = _NEEDS.get(key)
+        result = _NEEDS.get(key)
     except TypeError:  # a parameter that cannot be hashed
         return _needs(op, wanted, avals, params)
-    if found is None:
+    if result is None:
         if len(_NEEDS) >= _MOST_NEEDS:
             _NEEDS.clear()
-        found = _NEEDS[key] = _needs(op, wanted, avals, params)
-    return found
+        result = _NEEDS[key] = _needs(op, wanted, avals, params)
+    return result
 
 
 _NEEDS: dict[Any, Needs] = {}
@@ -125,7 +127,7 @@ def _needs(op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[
 
 
 def _answers(read: set[str]) -> set[int]:
-    """The numbers of the answers among what is read."""
+    """Return the numbers of the results among the values read."""
     return {int(name.removeprefix("ans").removeprefix("_") or 0) for name in read if name.startswith("ans")}
 
 
@@ -136,8 +138,8 @@ def _needs_beside_numbers(op: Op, wanted: Sequence[int], operands: Sequence[Any]
             continue
         texts = set()
         for number in _NUMBERS:
-            given = [number if j == k else _NUMBERS[0] if is_literal(v) else v for j, v in enumerate(operands)]
-            text, results = _applied(op, wanted, given, {})
+            args = [number if j == k else _NUMBERS[0] if is_literal(v) else v for j, v in enumerate(operands)]
+            text, results = _applied(op, wanted, args, {})
             lines, read = _live(text, results)
             texts.add((*lines, *_names(results)))
             answers |= _answers(read)
@@ -148,7 +150,7 @@ def _needs_beside_numbers(op: Op, wanted: Sequence[int], operands: Sequence[Any]
 
 
 def _applied(op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[str, Any]) -> tuple[_Text, Any]:
-    """The text of the rules of the operands `wanted`, for operands given as avals and literals, and their results."""
+    """Return the text of the rules of the operands `wanted`, for avals and literals, and their results."""
     text = _Text()
     answer = op.aval(*operands, **params)
     terms = tuple([x if is_literal(x) else _Term(text, f"x{k}", x) for k, x in enumerate(operands)])
@@ -156,7 +158,7 @@ def _applied(op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dic
 
 
 def _live(text: _Text, result: Any) -> tuple[list[str], set[str]]:
-    """The lines that `result` depends on, and the names they read."""
+    """Return the lines that `result` depends on, and the names they read."""
     read, lines = set(_names(result)), []
     for names, line, used in reversed(text.lines):
         if not read.isdisjoint(names):
@@ -171,10 +173,10 @@ _MOST = 256
 
 @lru_cache(maxsize=4096)
 def numpy_rules(op: Op, literals: tuple[tuple[int, str], ...] = ()) -> tuple[Any, ...] | None:
-    """For each operand of an elementwise op, the function `(ct, ans, *operands) -> ct` over NumPy's functions.
+    """Make, for each operand of an elementwise op, a NumPy function `(ct, ans, *operands) -> ct`.
 
-    They take arrays of shapes that broadcast. None where the rules cannot be written so; `literals` are the operands
-    that are Python numbers, with their text.
+    The functions take arrays of shapes that broadcast. None if the rules cannot be generated. `literals` are the
+    operands that are Python numbers, with their text.
     """
     counts = _COUNTS.setdefault(op, [0])
     counts[0] += 1
@@ -191,7 +193,7 @@ _COUNTS: dict[Op, list[int]] = {}
 
 
 def _written(op: Op, i: int, operands: Sequence[Any]) -> Any:
-    """The rule of operand `i` as a function; None where there is none, False where it cannot be written."""
+    """Return the rule of operand `i` as a function; None if there is none, False if it cannot be generated."""
     if is_literal(operands[i]) or not op.differentiable_in(i):
         return None
     text, (result,) = _applied(op, [i], operands, {})

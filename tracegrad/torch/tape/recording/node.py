@@ -1,10 +1,10 @@
-"""The tape: what an operation leaves behind so that a derivative can be taken later.
+"""Tape nodes: the record of an operation from which a derivative is computed later.
 
-A `Node` stands for one operation and leads from the cotangents of its outputs to those of its inputs. Its `edges` say
-where these go, one for each input: to the node that made the input (or to `AccumulateGrad` for a leaf) if that is
-output 0 of it; to a pair of node and number for another output; None for an array that nothing is recorded of; False
-where PyTorch has no edge at all. Nodes are numbered as they are made, so descending numbers are an order in which every
-node comes before the nodes that its inputs came from.
+A `Node` stands for one operation and maps the cotangents of its outputs to the cotangents of its inputs. Its `edges`
+name their targets, one for each input: the node that made the input (or `AccumulateGrad` for a leaf) if the input is
+its output 0; a pair of node and number for another output; None for an array without a record; False if PyTorch has no
+edge at all. Nodes are numbered in the order of creation, so in descending order every node comes before the nodes that
+made its inputs.
 
 Cotangents are arrays (ndarrays; inside a trace, its tracers), or Tensors when the backward pass is itself recorded. A
 cotangent out of a `where` is `Masked`, see `tracegrad.ad`.
@@ -47,7 +47,7 @@ RELEASED: Any = type("Released", (), {"__repr__": lambda self: "RELEASED"})()
 
 
 class Spec:
-    """The shape and dtype of an operand of which nothing else is needed."""
+    """Shape and dtype of an operand whose values are not needed."""
 
     __slots__ = ("dtype", "shape")
 
@@ -66,8 +66,10 @@ class Spec:
 
 
 class Dual:
-    """The tangent of a Tensor in the dual level under way; None when that has ended. A `root` has a tangent of its
-    own, though it may be a view; those of other views are parts of their root's."""
+    """Tangent of a Tensor in the active dual level; None after its end.
+
+    A `root` has its own tangent, though it may be a view; tangents of other views are parts of their root's tangent.
+    """
 
     __slots__ = ("__weakref__", "root", "tangent")
 
@@ -85,7 +87,7 @@ class Moving:
         self.array, self.dual = array, dual
 
     def copied(self) -> Moving:
-        """The same in memory of its own."""
+        """Copy it to separate memory."""
         tangent = self.dual.tangent
         return Moving(self.array.copy(), None if tangent is None else Dual(tangent.clone(), self.dual.root))
 
@@ -100,12 +102,12 @@ class Masked:
 
 
 def unmasked(ct: Any) -> Any:
-    """The cotangent itself."""
+    """Return the cotangent itself."""
     return ct.ct if ct.__class__ is Masked else ct
 
 
 def added(x: Any, y: Any) -> Any:
-    """The sum of two cotangents of one value."""
+    """Add two cotangents of one value."""
     if x.__class__ is Masked or y.__class__ is Masked:
         mask = either_mask(getattr(x, "mask", None), getattr(y, "mask", None)) if x.__class__ is y.__class__ else None
         total = add(unmasked(x), unmasked(y))
@@ -120,7 +122,7 @@ wrapper: list[Callable[..., Any]] = []
 
 
 def rewrap(array: Any, edge: Any) -> Any:
-    """A value of the tape as a Tensor that `edge` leads to; numbers and what was not saved stay."""
+    """Wrap a value of the tape as a Tensor with the history `edge`; numbers and unsaved values stay unchanged."""
     if array is None or array.__class__ is Spec or type(array) in LITERALS:
         return array
     return wrapper[0](array, edge)
@@ -141,53 +143,56 @@ class Node:
     number: int
 
     def pull(self, ct: Any, recording: bool) -> Sequence[Any]:
-        """The cotangents of the inputs, in the order of `edges`; None for zero. Tensors where `recording`."""
+        """Compute the cotangents of the inputs, in the order of `edges`; None for zero. Tensors if `recording`."""
         raise NotImplementedError
 
     def ends(self, wanted: Iterable[Node]) -> None:
-        """A pass that is to arrive at the `wanted` nodes has nowhere to go on from here."""
+        """Note that a pass to the `wanted` nodes cannot continue from here."""
 
     def blame(self, ct: Any, found: Sequence[Any]) -> None:
-        """Raise for nan in what `pull` found, if more is known of where it arose than the node."""
+        """Raise for nan in a result of `pull`, if more than the node is known of its origin."""
 
     def release(self) -> None:
-        """Free what was saved."""
+        """Free the saved values."""
 
     def pack(self, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
-        """Keep what `pack` makes of each Tensor that was saved instead; `unpack` gives the Tensor back."""
+        """Save the result of `pack` for each saved Tensor instead; `unpack` returns the Tensor."""
 
     def protect(self, x: Any) -> None:
-        """Keep what was saved of the Tensor `x`, which is going to be overwritten by the answer of this node."""
+        """Copy the values saved of the Tensor `x`, before the result of this node overwrites it."""
 
     def settle(self, old: Any, tensor: Any) -> None:
-        """The answer `old` is in the memory of `tensor` from now on."""
+        """Note that the result `old` is in the memory of `tensor` from now on."""
 
     # -- what users see ----------------------------------------------------------------------------------------
     def __call__(self, *cotangents: Any) -> Any:
-        """The cotangents of the inputs (None for zero), given those of the outputs; hooks do not run.
+        """Compute the cotangents of the inputs (None for zero) from those of the outputs; hooks do not run.
 
-        One of an input, a tuple for several; recorded unless in `no_grad`. TypeError for a wrong number of arguments.
+        One input gives a value, several a tuple. The computation is recorded unless in `no_grad`. TypeError for a wrong
+        number of arguments.
         """
         if len(cotangents) != self.count:
             raise TypeError(located(f"expected {self.count} arguments, got {len(cotangents)} instead"))
         recording = STATE.enabled or STATE.level is not None
-        given = cotangents if recording else tuple([getattr(ct, "array", ct) for ct in cotangents])
-        found = [unmasked(ct) for ct in self.pull(given if self.several else given[0], recording)]
-        shown = tuple([rewrap(ct, None) if not recording else ct for ct, e in zip(found, self.edges) if e is not False])
+        args = cotangents if recording else tuple([getattr(ct, "array", ct) for ct in cotangents])
+        results = [unmasked(ct) for ct in self.pull(args if self.several else args[0], recording)]
+        shown = tuple(
+            [rewrap(ct, None) if not recording else ct for ct, e in zip(results, self.edges) if e is not False]
+        )
         return shown[0] if len(shown) == 1 else shown
 
     def name(self) -> str:
-        """The name PyTorch gives to the node of this operation."""
+        """Return the name PyTorch gives to the node of this operation."""
         return type(self).__name__
 
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
-        """For each input, the node that it came from and the number of its output."""
+        """Return, for each input, the node that it came from and the number of its output."""
         return tuple([e if type(e) is tuple else (e, 0) for e in self.edges if e is not False])
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """A dictionary for notes on this node."""
+        """Return a dictionary for notes on this node."""
         return self._hooks().metadata
 
     def _hooks(self) -> Hooks:
@@ -215,7 +220,7 @@ writing = new_lock()
 
 
 def owned(ct: Any, given: set[int]) -> Any:
-    """`ct` as an array that nothing else writes to or reads from; `given` are the ids of those handed out already."""
+    """Return `ct` as an array without other readers or writers; `given` are the ids of arrays returned already."""
     array = ct
     if ct.__class__ is not np.ndarray:
         if isinstance(ct, Carrier):
@@ -228,8 +233,10 @@ def owned(ct: Any, given: set[int]) -> Any:
 
 
 class GradientEdge(NamedTuple):
-    """Where the cotangent of a Tensor arrives: output `output_nr` of `node`. It stands for the Tensor in derivatives;
-    `spec`, the shape and dtype of that Tensor, may be unknown."""
+    """Edge at which the cotangent of a Tensor arrives: output `output_nr` of `node`.
+
+    It stands for the Tensor in derivatives; `spec`, the shape and dtype of the Tensor, may be unknown.
+    """
 
     node: Node
     output_nr: int
@@ -246,7 +253,7 @@ class AccumulateGrad(Node):
         self.variable, self.hooks, self.edges, self.number = variable, hooks, (), next_number()
 
     def __call__(self, *cotangents: Any) -> Any:
-        """Add a cotangent to the gradient; what comes on is nothing."""
+        """Add a cotangent to the gradient; return nothing for other nodes."""
         if len(cotangents) != 1:
             raise TypeError(located(f"expected 1 arguments, got {len(cotangents)} instead"))
         with writing:
@@ -254,7 +261,7 @@ class AccumulateGrad(Node):
         return ()
 
     def accumulate(self, ct: Any, recording: bool, given: set[int]) -> None:
-        """Add `ct` to the gradient, if one is still wanted: into it where nothing is recorded, as PyTorch does."""
+        """Add `ct` to the gradient, if it is still wanted: in place if nothing is recorded, as in PyTorch."""
         variable = self.variable
         if not variable._requires:
             return

@@ -1,4 +1,4 @@
-"""PyTorch's names for operations: of the node that an op leaves on the tape, and of what it saves."""
+"""PyTorch's names of tape nodes, and of their saved values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STEMS = {
 
 
 def node_name(op: Op) -> str:
-    """The name of the node of `op`.
+    """Return the name of the node of `op`.
 
     >>> from tracegrad.ops import TABLE
     >>> node_name(TABLE["multiply"]), node_name(TABLE["exp"])
@@ -31,7 +31,7 @@ def node_name(op: Op) -> str:
 
 
 def wraps_numbers(op: Op) -> bool:
-    """Whether PyTorch makes an array of a number beside the Tensor, which the node then has an edge for."""
+    """Whether PyTorch converts a number operand to an array, for which the node then has an edge."""
     return op in _ARITHMETIC
 
 
@@ -52,7 +52,7 @@ def _stem(name: str) -> str:
 
 
 def saved_names(name: str, count: int) -> tuple[str, ...]:
-    """What the operands of the node `name` are called, in order, if there are `count`.
+    """Return the names of the operands of the node `name`, in order, if there are `count`.
 
     >>> saved_names("PowBackward0", 2), saved_names("WhereBackward0", 3)
     (('self', 'exponent'), ('condition', 'self', 'other'))
@@ -62,7 +62,7 @@ def saved_names(name: str, count: int) -> tuple[str, ...]:
 
 
 def saved_result(k: int, count: int, dtype: Any) -> str:
-    """What a node calls its result `k` of `count`: those that are integers are indices.
+    """Return the node's name for its result `k` of `count`; integer results are indices.
 
     >>> import numpy as np
     >>> saved_result(0, 1, np.dtype("float64")), saved_result(1, 2, np.dtype("int64"))
@@ -76,25 +76,25 @@ _REDUCTIONS = {"sum", "mean", "var", "std", "prod", "amax", "amin", "logsumexp",
 
 
 def saved_options(name: str, params: dict[str, Any], shape: Any, result: Any) -> dict[str, Any]:
-    """What the node `name` of an op with `params` says of its options, from an operand of one shape to another.
+    """Return the options that the node `name` saves of `params`, for an operand of one shape to another.
 
     >>> saved_options("SumBackward1", {"axes": (1,)}, (2, 3), (2,))
     {'dim': (1,), 'keepdim': False}
     """
-    stem, found = _stem(name), {}
+    stem, match = _stem(name), {}
     if stem in ("add", "sub"):
         return {"alpha": 1}
     for key, value in params.items():
         if key in ("axes", "axis"):
-            found["dim"] = value[0] if stem in _OF_ONE_DIM and isinstance(value, tuple) else value
+            match["dim"] = value[0] if stem in _OF_ONE_DIM and isinstance(value, tuple) else value
         elif key == "ddof":
-            found["correction"] = value
+            match["correction"] = value
         elif key == "perm" and stem == "transpose":
-            found["dim0"], found["dim1"] = [k for k, place in enumerate(value) if k != place] or (0, 0)
+            match["dim0"], match["dim1"] = [k for k, place in enumerate(value) if k != place] or (0, 0)
         elif key == "perm":
-            found.update({"dims": value} if stem == "permute" else {})
+            match.update({"dims": value} if stem == "permute" else {})
         else:
-            found[key] = value
-    if stem in _REDUCTIONS and "dim" in found:
-        found["keepdim"] = len(shape) == len(result)
-    return found
+            match[key] = value
+    if stem in _REDUCTIONS and "dim" in match:
+        match["keepdim"] = len(shape) == len(result)
+    return match

@@ -1,8 +1,8 @@
-"""The node of one op: it saves what the derivative rules of the op read, and applies them.
+"""Node of one op: it saves the values that the op's derivative rules read, and applies the rules.
 
-What is saved follows from a *plan*: for an op, the operands that require grad, and the shapes, dtypes and parameters of
-the call, what the rules read (`pullbacks`). The backward pass on ndarrays applies rules of elementwise ops as plain
-NumPy functions; everything else, and everything recorded, goes through the ops.
+A *plan* lists the values to save, from the op, the operands that require grad, and the shapes, dtypes and parameters of
+the call (`generated_vjps`). The backward pass on ndarrays applies rules of elementwise ops as plain NumPy functions.
+All other rules, and recorded passes, use the ops.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _ndarray = np.ndarray
 
 
 class Plan:
-    """How to record an op: the class of its node, which operands (`kept` are their positions) and whether the answer is
-    saved, and if any is; of several answers, `answers` says which, and `moving` which are floating.
+    """Plan to record an op: the class of its node, the saved operands (positions `kept`), and the saved results.
 
-    `specs` and `spec` stand for operands and answer where they are not saved; those of elementwise ops are None, since
-    their rules ask no shapes. `blank` are the edges of operands that nothing is recorded of. `again` says that the
-    rules read the answer, which is computed again from the operands; `inverse` computes the operand from the answer.
-    `twin` is the op with the rule of a recorded pass, if that is another.
+    For several results, `answers` says which are saved, and `moving` which are floating. `specs` and `spec` replace
+    operands and result that are not saved; for elementwise ops they are None, because their rules read no shapes.
+    `blank` are the edges of operands without a record. `again` says that the rules read the result, which is recomputed
+    from the operands; `inverse` computes the operand from the result. `twin` is the op with the rule of a recorded
+    pass, if it differs.
     """
 
     __slots__ = (
@@ -93,7 +93,7 @@ def _spec(aval: Any) -> Any:
 
 
 def _blank(op: Op, k: int, x: Any) -> Any:
-    """The edge of an operand that nothing is recorded of."""
+    """Return the edge of an operand without a record."""
     if type(x) in LITERALS:
         return None if wraps_numbers(op) else False
     return None if op.differentiable_in(k) else False
@@ -106,7 +106,7 @@ _NONE: dict[str, Any] = {}
 def plan_of(
     op: Op, wanted: tuple[int, ...], operands: tuple[Any, ...], node: str = "", params: Any = _NONE
 ) -> Plan | None:
-    """The plan for recording an op; None if there is no derivative."""
+    """Return the plan for recording an op; None if there is no derivative."""
     if not wanted:
         return None
     plan = Plan(op, wanted, operands, params)
@@ -129,9 +129,10 @@ def remembered(plans: dict[Any, Any], key: Any, plan: Any) -> Any:
 
 # -- nodes -------------------------------------------------------------------------------------------------------------
 class OpNode(Node):
-    """One op: `operands` are `Saved` values, numbers, and where nothing was saved None or a `Spec`; `answer` likewise.
+    """Node of one op: `operands` are `Saved` values, numbers, and None or a `Spec` for unsaved ones.
 
-    `shapes`: for an elementwise op that broadcasts or promotes, the `Spec` of each operand.
+    `answer` is the same for the result. `shapes`, for an elementwise op that broadcasts or promotes, has the `Spec` of
+    each operand.
     """
 
     __slots__ = ("answer", "operands", "params", "plan", "shapes")
@@ -165,14 +166,14 @@ class OpNode(Node):
         if plan.op.pulls_all:
             return self._pulled_at_once(ct, answer, operands)
         op = plan.twin if recording and plan.twin is not None and STATE.level is None else plan.op
-        found = [self._pulled(i, ct, answer, operands, op) if e else None for i, e in enumerate(self.edges)]
+        results = [self._pulled(i, ct, answer, operands, op) if e else None for i, e in enumerate(self.edges)]
         if recording and plan.op.bends:
             x = operands[0] if hasattr(operands[0], "_edge") else answer
-            return [tied(ct_x, x._edge_of(), x) for ct_x in found]
-        return found
+            return [tied(ct_x, x._edge_of(), x) for ct_x in results]
+        return results
 
     def _values(self) -> tuple[tuple[Any, ...], Any]:
-        """The operands and the answer, unpacked and found to be as they were."""
+        """Return the operands and the result, unpacked and checked to be unchanged."""
         operands, answer = self.operands, self.answer
         if operands is nodes.RELEASED:
             raise RuntimeError(located(nodes.SECOND_TIME))
@@ -189,7 +190,7 @@ class OpNode(Node):
         return tuple(values), answer.value(self, own=True) if answer.__class__ is Saved else answer
 
     def _rules(self, operands: tuple[Any, ...]) -> Any:
-        """The rules as NumPy functions, or False if there are none; not of `where`, whose cotangents get masks."""
+        """Return the rules as NumPy functions, or False; `where` has none, because its cotangents get masks."""
         op = self.plan.op
         if op is where:
             self.plan.rules = False
@@ -211,20 +212,20 @@ class OpNode(Node):
         return rules
 
     def _computed(self, rules: Any, ct: Any, answer: Any, operands: tuple[Any, ...]) -> list[Any]:
-        found: list[Any] = []
+        results: list[Any] = []
         shapes = self.shapes
         for i, e in enumerate(self.edges):
             if not e:
-                found.append(None)
+                results.append(None)
             elif (rule := rules[i]) is False:
-                found.append(self._pulled(i, ct, answer, operands, self.plan.op))
+                results.append(self._pulled(i, ct, answer, operands, self.plan.op))
             else:
                 ct_x = rule(ct, answer, *operands)
-                found.append(ct_x if shapes is None else summed_to(ct_x, shapes[i]))
-        return found
+                results.append(ct_x if shapes is None else summed_to(ct_x, shapes[i]))
+        return results
 
     def _pulled(self, i: int, ct: Any, answer: Any, operands: tuple[Any, ...], op: Op) -> Any:
-        """The cotangent of operand `i` by the rule of `op`."""
+        """Compute the cotangent of operand `i` by the rule of `op`."""
         mask = None
         if ct.__class__ is Masked:
             ct, mask = ct.ct, ct.mask
@@ -241,17 +242,17 @@ class OpNode(Node):
         return ct_x if mask is None else Masked(ct_x, mask)
 
     def _pulled_at_once(self, ct: Any, answer: Any, operands: tuple[Any, ...]) -> list[Any]:
-        """The cotangents of all operands, by the one rule of an op that moves data."""
+        """Compute the cotangents of all operands, by the one rule of an op that moves data."""
         ct, mask = (ct.ct, ct.mask) if ct.__class__ is Masked else (ct, None)
         wanted = [i for i, e in enumerate(self.edges) if e]
-        found: list[Any] = [None] * len(self.edges)
+        results: list[Any] = [None] * len(self.edges)
         pulled = ad.pull_each(self.plan.op, wanted, ct, mask, answer, operands, self.params)
         for i, (ct_x, moved) in zip(wanted, pulled):
-            found[i] = ct_x if moved is None else Masked(ct_x, moved)
-        return found
+            results[i] = ct_x if moved is None else Masked(ct_x, moved)
+        return results
 
     def _recorded(self, operands: tuple[Any, ...], answer: Any) -> tuple[tuple[Any, ...], Any]:
-        """What was saved, as Tensors on the tape."""
+        """Return the saved values, as Tensors on the tape."""
         arrays = tuple([_opened(s, x, e) for s, x, e in zip(self.operands, operands, self.edges)])
         return arrays, self.plan.op(*arrays) if self.plan.again else _opened(self.answer, answer, self)
 
@@ -260,7 +261,7 @@ class OpNode(Node):
             self.operands = self.answer = nodes.RELEASED
 
     def keeps(self) -> list[tuple[Saved, Any]]:
-        """What was saved, and the edges to what made it."""
+        """Return the saved values, and the edges to their makers."""
         if self.operands is nodes.RELEASED:
             return []
         return [(x, e) for x, e in zip((*self.operands, self.answer), (*self.edges, None)) if x.__class__ is Saved]
@@ -286,7 +287,7 @@ class OpNode(Node):
         answer.counter, answer.version = tensor._counter, tensor._counter[0]
 
     def move(self, outs: Sequence[Any]) -> None:
-        """The results have got tangents."""
+        """Note that the results have tangents."""
         for x, out in zip((self.answer,), outs):
             if x.__class__ is Saved:
                 x.move(out)
@@ -299,39 +300,39 @@ class OpNode(Node):
 
     # -- saved values ------------------------------------------------------------------------------------------
     def _attributes(self) -> dict[str, Any]:
-        """What is known under which name: a `Saved` and the edge beside it, or an option in a tuple."""
+        """Return saved values with their edges, and options in tuples, by name."""
         operands, answer = self.operands, self.answer
         if operands is nodes.RELEASED:
             raise RuntimeError(located(nodes.SECOND_TIME))
-        found: dict[str, Any] = {}
+        table: dict[str, Any] = {}
         for k, name in enumerate(saved_names(self.name(), len(operands))):
             x = operands[k]
-            found[f"_saved_{name}"] = (
+            table[f"_saved_{name}"] = (
                 (x, self.edges[k]) if x.__class__ is Saved else (x if type(x) in LITERALS else None,)
             )
         if answer.__class__ is Saved:
-            found["_saved_result"] = (answer, self)
+            table["_saved_result"] = (answer, self)
         elif answer.__class__ is tuple:
             for k, x, dtype in ((k, x, self.plan.spec[k].dtype) for k, x in enumerate(answer) if x.__class__ is Saved):
                 edge = (self, k) if dtype.kind in "fc" else None
-                found[f"_saved_{saved_result(k, len(answer), dtype)}"] = (x, edge)
+                table[f"_saved_{saved_result(k, len(answer), dtype)}"] = (x, edge)
         shapes = [_shape(x) for x in (operands[0] if operands else None, answer)]
         options = saved_options(self.name(), self.params, *shapes)
-        return {**found, **{f"_saved_{k}": (v,) for k, v in options.items()}}
+        return {**table, **{f"_saved_{k}": (v,) for k, v in options.items()}}
 
     def __dir__(self) -> list[str]:
         known = {} if self.operands is nodes.RELEASED else self._attributes()
-        return [*super().__dir__(), *(name for name, found in known.items() if found != (None,))]
+        return [*super().__dir__(), *(name for name, result in known.items() if result != (None,))]
 
     def __getattr__(self, name: str) -> Any:
         raw = name.startswith("_raw_saved_")
         known = self._attributes() if raw or name.startswith("_saved_") else {}
-        found = known.get(name.removeprefix("_raw"))
-        if found is None or (raw and len(found) == 1):
+        result = known.get(name.removeprefix("_raw"))
+        if result is None or (raw and len(result) == 1):
             raise AttributeError(f"'{self.name()}' object has no attribute {name!r}")
-        if len(found) == 1:
-            return found[0]
-        saved, edge = found
+        if len(result) == 1:
+            return result[0]
+        saved, edge = result
         if raw:
             return RawSaved(saved, edge)
         own = (edge[0] if edge.__class__ is tuple else edge) is self
@@ -339,7 +340,7 @@ class OpNode(Node):
 
 
 def _opened(saved: Any, array: Any, edge: Any) -> Any:
-    """The array that was saved, as a Tensor on the tape; what was not saved stays."""
+    """Return a saved array as a Tensor on the tape; unsaved values stay unchanged."""
     x = rewrap(array, edge)
     return saved.sharing(x) if saved.__class__ is Saved else x
 
@@ -366,34 +367,34 @@ class SeveralNode(OpNode):
 
     @property
     def count(self) -> int:  # type: ignore[override]
-        """How many outputs there are."""
+        """Return the number of outputs."""
         return len(self.plan.spec)
 
     def pull(self, cts: Any, recording: bool) -> Sequence[Any]:
         op, edges = self.plan.op, self.edges
-        given, made = self._read(recording) if self.plan.saves else (self.operands, self.answer)
+        args, result = self._read(recording) if self.plan.saves else (self.operands, self.answer)
         if len(edges) == 1 and Masked not in map(type, cts):
-            return op.pull_all(_FIRST, cts, made, given, self.params)
+            return op.pull_all(_FIRST, cts, result, args, self.params)
         wanted = [i for i, e in enumerate(edges) if e]
-        found: list[Any] = [None] * len(edges)
+        results: list[Any] = [None] * len(edges)
         masks = [ct.mask if ct.__class__ is Masked else None for ct in cts]
         plain = tuple(map(unmasked, cts))
-        for i, (ct, mask) in zip(wanted, ad.pull_all_masked(op, wanted, plain, masks, made, given, self.params)):
-            found[i] = ct if mask is None else Masked(ct, mask)
-        return found
+        for i, (ct, mask) in zip(wanted, ad.pull_all_masked(op, wanted, plain, masks, result, args, self.params)):
+            results[i] = ct if mask is None else Masked(ct, mask)
+        return results
 
     def _read(self, recording: bool) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """The operands and the answers that were saved, as Tensors if `recording`."""
+        """Return the saved operands and results, as Tensors if `recording`."""
         if self.operands is nodes.RELEASED:
             raise RuntimeError(located(nodes.SECOND_TIME))
         edges = [(self, k) if k else self for k in range(self.count)]
-        given = [x.value(e) if x.__class__ is Saved else x for x, e in zip(self.operands, self.edges)]
-        made = [x.value(e, own=True) if x.__class__ is Saved else x for x, e in zip(self.answer, edges)]
+        args = [x.value(e) if x.__class__ is Saved else x for x, e in zip(self.operands, self.edges)]
+        results = [x.value(e, own=True) if x.__class__ is Saved else x for x, e in zip(self.answer, edges)]
         if recording:
-            given = [_opened(s, x, e) for s, x, e in zip(self.operands, given, self.edges)]
-            tied = [e if _moves(getattr(x, "array", x)) else None for x, e in zip(made, edges)]
-            made = [_opened(s, x, e) for s, x, e in zip(self.answer, made, tied)]
-        return tuple(given), tuple(made)
+            args = [_opened(s, x, e) for s, x, e in zip(self.operands, args, self.edges)]
+            tied = [e if _moves(getattr(x, "array", x)) else None for x, e in zip(results, edges)]
+            results = [_opened(s, x, e) for s, x, e in zip(self.answer, results, tied)]
+        return tuple(args), tuple(results)
 
     def keeps(self) -> list[tuple[Saved, Any]]:
         if self.operands is nodes.RELEASED:
@@ -420,15 +421,15 @@ _CLASSES: dict[tuple[str, bool], type[OpNode]] = {}
 
 
 def node_class(name: str, several: bool = False) -> type[OpNode]:
-    """The class of the nodes called so, of an op with one result or with several."""
-    found = _CLASSES.get((name, several))
-    if found is None:
-        found = _CLASSES[name, several] = type(name, (SeveralNode if several else OpNode,), {"__slots__": ()})
-    return found
+    """Return the node class of this name, for an op with one result or with several."""
+    result = _CLASSES.get((name, several))
+    if result is None:
+        result = _CLASSES[name, several] = type(name, (SeveralNode if several else OpNode,), {"__slots__": ()})
+    return result
 
 
 class StepNode(Node):
-    """An op that is constant but for steps, as to its derivative: zeros."""
+    """Node of a piecewise constant op: its derivative is zero."""
 
     __slots__ = ("spec",)
     batches = True
@@ -443,7 +444,7 @@ _STEPS: dict[Op, type[StepNode]] = {}
 
 
 def step_node(op: Op, edge: Any, answer: Any) -> StepNode:
-    """The node of an op whose derivative is 0: it has one all the same."""
+    """Return the node of an op whose derivative is 0, which PyTorch's tape has nevertheless."""
     cls = _STEPS.get(op)
     if cls is None:
         cls = _STEPS[op] = type(node_name(op), (StepNode,), {"__slots__": ()})
@@ -465,8 +466,10 @@ class _Tied(Node):
 
 
 def tied(ct: Any, edge: Any, spec: Any) -> Any:
-    """The cotangent, which is to count as computed from what `edge` leads to, though it depends on that by steps alone;
-    `spec` has its shape and dtype."""
+    """Tie a cotangent to the history `edge` on which it depends piecewise constantly.
+
+    `spec` has the shape and dtype of the value.
+    """
     plain = unmasked(ct)
     held = plain.array if isinstance(plain, Batched) else plain
     if ct is None or not edge:
@@ -483,7 +486,7 @@ def tied(ct: Any, edge: Any, spec: Any) -> Any:
 
 
 def summed_to(ct: Any, spec: Any) -> Any:
-    """The cotangent of an operand of this shape and dtype, given that of what it was broadcast and promoted to."""
+    """Sum and convert a cotangent to the shape and dtype of an operand that was broadcast and promoted."""
     shape = spec.shape
     if ct.shape != shape:
         new = len(ct.shape) - len(shape)

@@ -1,8 +1,8 @@
-"""Recorded: a carrier that computes at once and leaves a tape; what the Tensor and its NumPy face have in common.
+"""Class `Recorded`: a carrier that computes at once and records a tape, the base of Tensor and TapeArray.
 
-It holds an ndarray (`array`; inside a trace, a tracer) and, if an op on a value that requires grad made it, the edge
-of the tape that leads to that op's node (`_edge`, as nodes have them). Tensors that share memory share a version
-counter, a list of the number and, after a recorded update, the name of the operation; an inference tensor has none.
+It holds an ndarray (`array`; inside a trace, a tracer). If an op on a value that requires grad made it, it also holds
+the edge of the tape to the node of that op (`_edge`, as nodes have them). Tensors that share memory share a version
+counter: a list of the number and, after a recorded update, the name of the operation. An inference tensor has none.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ from tracegrad.torch.tape.recording.dispatch_small import of_kinds
 from tracegrad.torch.tape.recording.node import AccumulateGrad, Node, next_number
 from tracegrad.torch.tape.recording.op_node import OpNode, Plan, node_class, step_node
 from tracegrad.torch.tape.recording.saved_tensor import Borrowed, kept, own, private
-from tracegrad.torch.tape.tensors import aliasing
-from tracegrad.torch.tape.tensors import inplace_updates as views
+from tracegrad.torch.tape.tensors import aliasing, inplace_updates
 from tracegrad.utils.errstate import QUIET, restore_traps, set_traps, traps
 
 __all__ = ["FLOATS", "Recorded", "new_node"]
@@ -74,7 +73,7 @@ class Recorded(TapeCarrier):
         return way(operands, params)
 
     def _applied(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        """The results of any op on any operands, recorded."""
+        """Return the results of any op on any operands, recorded."""
         arrays = tuple([x.array if isinstance(x, Recorded) else x for x in operands])
         if self.common_dtype is not None:
             arrays = in_one_dtype(op, arrays)
@@ -89,7 +88,7 @@ class Recorded(TapeCarrier):
     def _result(
         self, op: Op, operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any], answer: Any
     ) -> Any:
-        """The values for what was computed, with a node if an operand asks for one."""
+        """Wrap computed arrays, with a node if an operand requires one."""
         plan = None
         if STATE.enabled and not STATE.inference:
             wanted = [k for k, x in enumerate(operands) if isinstance(x, Recorded) and x._requires]
@@ -119,7 +118,7 @@ class Recorded(TapeCarrier):
         self, plan: Any, op: Op, operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any],
         answers: Any,
     ) -> tuple[Any, ...]:  # fmt: skip
-        """The results of an op that has several."""
+        """Return the results of an op that has several."""
         if not op.aliases:
             answers = [_apart(x, arrays) for x in answers]
         outs = tuple([self._like(x) for x in answers])
@@ -144,7 +143,7 @@ class Recorded(TapeCarrier):
         return aliasing.shared(answer, array)
 
     def _like(self, array: Any) -> Any:
-        """A value of this face for an array that nothing is recorded of."""
+        """Wrap an array without a record in this class."""
         out = _new(self._face)
         out.array = array
         out._counter = [0]
@@ -155,7 +154,7 @@ class Recorded(TapeCarrier):
 
     @staticmethod
     def _unusually(out: Any, node: Node | None) -> None:
-        """In a mode in which more is done about each result; `node` has just been recorded for it."""
+        """Do the additional work of unusual modes for a result; `node` was just recorded for it."""
         if STATE.inference and out._base is None:
             out._counter = None
         if node is not None:
@@ -195,7 +194,7 @@ class Recorded(TapeCarrier):
         return recipe.kind(outputs) if recipe.kind in (tuple, list) else recipe.kind(*outputs)
 
     def _outputs(self, node: Any, recipe: Recipe, tensors: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-        """The results of a function of several ops, with one node."""
+        """Return the results of a function of several ops, with one node."""
         several = recipe.kind is not None
         outputs = []
         for n, (k, smooth) in enumerate(recipe.outputs):
@@ -215,30 +214,30 @@ class Recorded(TapeCarrier):
         return outputs
 
     def _snapshot(self) -> Any:
-        """The array as it is now, for a node to keep."""
+        """Return the current array, for a node to save."""
         return self.array
 
     # -- memory --------------------------------------------------------------------------------------------------
     def _laid(self, order: Any, *like: Any) -> Any:
-        """This new value with its elements in this order in memory: see `tracegrad.ops.core.memory_order.arranged`."""
+        """Return this new value with this order of elements in memory: see `ops.core.memory_order.arranged`."""
         array, arrays = self.array, [x.array for x in like]
         if isinstance(array, Carrier):
-            made = self._alias()
-            made.array = array._laid(order, *arrays)  # type: ignore[attr-defined]
-            return made
+            result = self._alias()
+            result.array = array._laid(order, *arrays)  # type: ignore[attr-defined]
+            return result
         strides = arranged(order, array.shape, array.dtype, *arrays)
-        made = self if self._base is None else self._alias()
-        new = relaid(made.array, strides)
-        if new is not made.array:
-            made = self._alias() if made is self else made
-            made.array = new
-        return made
+        result = self if self._base is None else self._alias()
+        new = relaid(result.array, strides)
+        if new is not result.array:
+            result = self._alias() if result is self else result
+            result.array = new
+        return result
 
     def _alias(self) -> Any:
         raise NotImplementedError
 
     def _in_order(self, order: str) -> Any:
-        """This value if its elements have this order in memory, else a copy."""
+        """Return this value if its elements have this order in memory, else a copy."""
         (array,) = self._lying(self)
         return self if has_order(array, order) else self._alias()._laid(order, self)
 
@@ -247,7 +246,7 @@ class Recorded(TapeCarrier):
         return aliasing.as_view(result, self, step, lying)
 
     def _sealed(self) -> Any:
-        """This view, which must not be updated."""
+        """Return this view, which must not be updated."""
         if isinstance(self.array, Carrier):
             self.array._sealed()  # type: ignore[attr-defined]
         else:
@@ -255,56 +254,56 @@ class Recorded(TapeCarrier):
         return self
 
     def _lying(self, *xs: Any) -> Any:
-        """Arrays that lie in memory as these values do, for an answer that can be seen."""
+        """Return arrays with the memory layout of these values, for a result that can be a view."""
         arrays = [x.array for x in xs]
         return self.array._lying(*arrays) if isinstance(self.array, Carrier) else arrays  # type: ignore[attr-defined]
 
     def _places(self, *xs: Any) -> Any:
-        """Arrays that lie in memory as these values do."""
+        """Return arrays with the memory layout of these values."""
         arrays = [x.array for x in xs]
         return self.array._places(*arrays) if isinstance(self.array, Carrier) else arrays  # type: ignore[attr-defined]
 
     # -- the tape ------------------------------------------------------------------------------------------------
     def _edge_of(self) -> Any:
-        """The edge that a recorded use of this value leads back along, or None."""
+        """Return the edge that a recorded use of this value leads back along, or None."""
         return (self._edge or self._source()) if self._requires else None
 
     def _source(self) -> Any:
-        """The edge, where it is not at hand: of a leaf, and of a view whose base was updated in place."""
+        """Return the edge, if it is not cached: of a leaf, and of a view whose base was updated in place."""
         if self._edge is not None:
-            views.restore(self)
+            inplace_updates.restore(self)
             if self._edge:
                 return self._edge
-        found = self._accumulator() if self._accumulator is not None else None
-        if found is None:
-            found = _new(AccumulateGrad)
-            found.variable = self
-            found.hooks = self._hooks
-            found.edges = ()
-            found.number = next_number()
-            self._accumulator = weakref.ref(found)
-        return found
+        result = self._accumulator() if self._accumulator is not None else None
+        if result is None:
+            result = _new(AccumulateGrad)
+            result.variable = self
+            result.hooks = self._hooks
+            result.edges = ()
+            result.number = next_number()
+            self._accumulator = weakref.ref(result)
+        return result
 
     def _leaf_hooks(self) -> Any:
         raise NotImplementedError
 
     def _reached(self) -> None:
-        """A backward pass is about to reach this leaf."""
+        """Prepare for a backward pass that reaches this leaf."""
 
     @property
     def grad_fn(self) -> Any:
-        """The node of the operation that made this value, or None."""
+        """Return the node of the operation that made this value, or None."""
         edge = self._edge
         if edge is None:
             return None
         if not edge:
-            views.restore(self)
+            inplace_updates.restore(self)
             edge = self._edge
         return edge[0] if edge.__class__ is tuple else edge
 
     @property
     def output_nr(self) -> int:
-        """The number of this value among the outputs of `grad_fn`."""
+        """Return the number of this value among the outputs of `grad_fn`."""
         edge = self._edge
         return edge[1] if edge.__class__ is tuple else 0
 
@@ -315,7 +314,7 @@ class Recorded(TapeCarrier):
 
     # -- what both faces ask -------------------------------------------------------------------------------------
     def concrete(self, asked: str) -> np.ndarray[Any, Any]:
-        """The value, for Python that wants a number."""
+        """Return the value, for Python that needs a number."""
         # Outside of derivatives of functions, to say `item()` is to mean it; `float()` may be what NumPy and `math` do.
         asks = ("float()", "item()", "tolist()") if STATE.depth else ("float()",)
         if asked in asks and STATE.enabled and self.requires_grad:
@@ -323,7 +322,7 @@ class Recorded(TapeCarrier):
         return self.array  # type: ignore[no-any-return]
 
     def stored(self, dtype: Any) -> Any:
-        """What is put into an array of a trace where this is: the tape ends there."""
+        """Return the value that is written into an array of a trace: the tape ends there."""
         if STATE.enabled and self.requires_grad:
             warn_of_constant("assigning to an array")
         return self.array
@@ -348,7 +347,7 @@ class Recorded(TapeCarrier):
         """Update this value in place to `new`; returns itself."""
         if not isinstance(new, Recorded):
             new = self._like(np.asarray(new)) if not isinstance(new, Carrier) else self._lift(new)
-        views.update(self, new)
+        inplace_updates.update(self, new)
         return self
 
     def _assign(self, new: Any) -> None:
@@ -358,10 +357,10 @@ class Recorded(TapeCarrier):
         """Overwrite the memory."""
         if STATE.guarding is not None:
             STATE.guarding.before_update_of(self.array)
-        views.writeable(self.array)[...] = array
+        inplace_updates.writeable(self.array)[...] = array
 
     def _converted(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """The array in this shape and dtype, for an update in place of another one."""
+        """Convert the array to this shape and dtype, for an in-place update of another array."""
         array = self.array
         if array.dtype != dtype:
             array = cast(array, dtype=dtype.name)
@@ -378,7 +377,7 @@ class Recorded(TapeCarrier):
 
 
 def _elementwise(op: Elementwise, operands: tuple[Any, ...], arrays: tuple[Any, ...]) -> Any:
-    """The answer for ndarrays and numbers of any shapes and dtypes; what needs no promotion NumPy computes at once."""
+    """Compute the result for ndarrays and numbers of any shapes and dtypes; NumPy alone if nothing is promoted."""
     if not any(isinstance(x, Recorded) and x.weak for x in operands):
         kinds = tuple([type(x) if type(x) in LITERALS else x.dtype for x in arrays])
         ready = _READY.get((op, kinds))
@@ -400,27 +399,27 @@ _READY: dict[Any, bool] = {}
 
 
 class Step:
-    """In the place of a plan: the derivative is 0, and there is a node all the same."""
+    """Marker in the place of a plan: the derivative is 0, and there is a node nevertheless."""
 
     cls = None
 
 
 def _plan(op: Op, wanted: list[int], operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """The plan for recording `op`, or None if there is nothing to record."""
+    """Return the plan for recording `op`, or None if there is nothing to record."""
     if isinstance(op, Elementwise):
         kinds: Any = [type(x) if type(x) in LITERALS else x.dtype for x in arrays]
     else:
         kinds = [(type(x), x) if type(x) in LITERALS else (x.shape, x.dtype) for x in arrays]
     key = (op, *wanted, *kinds, *params.items())
     try:
-        found = _PLANS.get(key, key)
+        result = _PLANS.get(key, key)
     except TypeError:  # a parameter that cannot be hashed
         return _new_plan(op, wanted, arrays, params)
-    if found is key:
+    if result is key:
         if len(_PLANS) >= _MOST_PLANS:
             _PLANS.clear()
-        found = _PLANS[key] = _new_plan(op, wanted, arrays, params)
-    return found
+        result = _PLANS[key] = _new_plan(op, wanted, arrays, params)
+    return result
 
 
 _PLANS: dict[Any, Any] = {}
@@ -441,7 +440,7 @@ def _new_plan(op: Op, wanted: list[int], arrays: tuple[Any, ...], params: dict[s
 def _recorded(
     plan: Plan, operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any], outs: Sequence[Any]
 ) -> OpNode:
-    """The node of an op that has just been applied, with what its rules read saved."""
+    """Make the node of an op that was just applied, and save the values its rules read."""
     node = _new(plan.cls)
     node.plan, node.params, node.hooks = plan, params, None
     op = plan.op
@@ -468,7 +467,7 @@ def _recorded(
 
 
 def _apart(x: Any, arrays: tuple[Any, ...]) -> Any:
-    """A result of an op that may give back its operands, as an array of its own."""
+    """Return a result of an op that may return its operands, as a separate array."""
     if isinstance(x, Carrier):
         return x
     x = np.asarray(x)
@@ -476,14 +475,14 @@ def _apart(x: Any, arrays: tuple[Any, ...]) -> Any:
 
 
 def new_node(cls: Any, edges: tuple[Any, ...]) -> Any:
-    """A node of a class without `reroll`."""
+    """Return a node of a class without `__init__`."""
     node = _new(cls)
     node.edges, node.hooks, node.number = edges, None, next_number()
     return node
 
 
 def _told_of_several(result: Any) -> Any:
-    """The views that one function has made, which know that there are several of them."""
+    """Mark the views that one function has made, so that they know of each other."""
     if isinstance(result, tuple | list):
         for x in result:
             if isinstance(x, Recorded) and x._base is not None and not x._kind_of_view:

@@ -1,9 +1,9 @@
-"""Ops of which PyTorch saves the answer: a recorded derivative depends on that, too, or on nothing else.
+"""Ops that save their result, as in PyTorch: a recorded derivative depends on the result.
 
-What is retained of the answer, a hook on it, and `grad` with respect to it see what they see in PyTorch. Where the
-operand does not appear at all, the rules of the ops have more digits with it. So a recorded pass computes with that and
-records the factor that the rule multiplies by as a function of the answer (`pulled_by_answer`). Where both appear, it
-applies the rule of a *twin* of the op, in which the answer stands where PyTorch's formula has it (`twin_of`).
+`retain_grad` of the result, a hook on it, and `grad` with respect to it behave as in PyTorch. If the operand does not
+appear at all, the rules of the ops are more accurate with the operand. A recorded pass then computes with the operand,
+and records the factor of the rule as a function of the result (`pulled_by_answer`). If both appear, the pass applies
+the rule of a *twin* of the op, with the result where PyTorch's formula has it (`twin_of`).
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ class _Factor(Node):
 
 
 def pulled_by_answer(op: Op, node: Node, ct: Any, answer: Saved, operand: Any) -> Any:
-    """The cotangent of the array `operand` of `op`, recorded, given that of the answer, which `node` made."""
+    """Compute, recorded, the cotangent of the array `operand` of `op` from the result's, which `node` made."""
     one = full(shape=operand.shape, value=1.0, dtype=operand.dtype.name)
-    made = _Factor()
-    made.edges, made.hooks, made.number = (node,), None, next_number()
-    made.op, made.answer = op, answer
-    factor = rewrap(op.pull(0, one, answer.value(node, own=True), (operand,), {}), made)
+    result = _Factor()
+    result.edges, result.hooks, result.number = (node,), None, next_number()
+    result.op, result.answer = op, answer
+    factor = rewrap(op.pull(0, one, answer.value(node, own=True), (operand,), {}), result)
     if ct.__class__ is not Masked:
         return multiply(ct, factor)
     return Masked(where(ct.mask, multiply(ct.ct, factor), 0.0), ct.mask)
@@ -152,10 +152,12 @@ _AT_END: dict[Op, Callable[..., Any]] = {**_ALONE, sqrt: _root, power: _power}
 
 
 def twin_of(op: Op, operands: Sequence[Any], at_end: bool = False) -> Op | None:
-    """The op with the rule of its first operand as PyTorch has it; None if that is the rule here. `at_end` of a
-    function of several ops that is one of PyTorch's."""
-    found = (_TWINS_AT_END if at_end else _TWINS).get(op)
-    return None if op is power and not is_literal(operands[1]) else found
+    """Return the op with PyTorch's rule of its first operand; None if the rule here is the same.
+
+    `at_end`: the op is the last of a function of several ops that is one of PyTorch's.
+    """
+    result = (_TWINS_AT_END if at_end else _TWINS).get(op)
+    return None if op is power and not is_literal(operands[1]) else result
 
 
 def _twin(op: Op, rule: Callable[..., Any]) -> Op:

@@ -1,7 +1,7 @@
-"""A value that a node keeps for its backward pass: one kind of object for all nodes.
+"""Saved tensors: one class for the values that nodes save for the backward pass.
 
-It knows the version of its memory when it was kept; an update in place since then is an error when the value is read.
-Hooks on saved tensors put what they make of the value in its place.
+A saved tensor stores the version of its memory; reading it after an in-place update is an error. Hooks on saved tensors
+replace the value by their result.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _new = object.__new__
 
 
 class Saved:
-    """An array, the version counter of its memory, and the version at which it was saved.
+    """Saved array, the version counter of its memory, and the version at the time of saving.
 
-    In the place of the array may be a `Packed`. What made the value is known to the node that keeps it: the edge beside
-    it, or that node itself.
+    A `Packed` may replace the array. The node that owns the value knows its maker: the edge next to it, or the node
+    itself.
     """
 
     __slots__ = ("array", "counter", "version")
@@ -39,8 +39,10 @@ class Saved:
     version: int
 
     def value(self, edge: Any, own: bool = False) -> Any:
-        """The array; RuntimeError if it was updated in place since. `edge` leads to what made it: for an output of the
-        node that keeps it (`own`), that node."""
+        """Return the array; RuntimeError if it was updated in place since.
+
+        `edge` leads to its maker; for an output of the owning node (`own`), the maker is that node.
+        """
         array = self.array
         if self.counter[0] != self.version:
             raise self.modified(edge, () if own else self.counter)
@@ -49,29 +51,31 @@ class Saved:
         return array if array.__class__ is not Moving or STATE.level is not None else array.array
 
     def sharing(self, x: Any) -> Any:
-        """The Tensor `x` of this array, with the version counter of its memory: what is recorded of it notices updates,
-        as what it was saved from would."""
+        """Return the Tensor `x` of this array with the version counter of its memory.
+
+        A record of that Tensor notices updates, as one of the original would.
+        """
         if self.counter is not _FIXED:
             x._counter = self.counter
         return x
 
     def modified(self, edge: Any, counter: Any = ()) -> RuntimeError:
-        """The error for an update in place; `counter` may name the operation that did it."""
+        """Return the error for an update in place; `counter` may name the operation that did it."""
         array = self.array() if self.array.__class__ is Packed else getattr(self.array, "array", self.array)
         return modified(array, self.counter, self.version, made_by(edge, counter))
 
     def pack(self, tensor: Any, pack: Hook, unpack: Hook) -> None:
-        """Keep what `pack` makes of the value, which is that of `tensor`, instead."""
+        """Replace the value, which is that of `tensor`, by the result of `pack`."""
         self.array = Packed(tensor, pack, unpack)
         self.counter, self.version = _FIXED, 0
 
     def move(self, x: Any) -> None:
-        """The saved value is that of `x`, which has got a tangent."""
+        """Note that the saved value is that of `x`, which has got a tangent."""
         if x._dual is not None and self.array.__class__ is not Packed:
             self.array = Moving(self.array, x._dual)
 
     def protect(self, x: Any) -> None:
-        """The Tensor `x` is going to be overwritten: if it is what was saved, a copy is kept."""
+        """Copy the saved value if it is the Tensor `x`, which is about to be overwritten."""
         array, own = x.array, self.array
         if own.__class__ is Packed:
             own.protect(array)
@@ -89,13 +93,13 @@ _FIXED = [0]
 
 
 class Borrowed(list[Any]):
-    """The counter of a plain array that an op was given: nobody tells it of updates, so what is saved is a copy."""
+    """Version counter of a plain array operand: its updates are unknown, so saving it makes a copy."""
 
     __slots__ = ()
 
 
 def copy_of_borrowed(array: Any) -> Any:
-    """A copy of an array, in which what is one element in memory stays one; the array itself if it cannot change."""
+    """Copy an array, with aliased elements still aliased; return the array itself if it cannot change."""
     if array.flags.owndata and not array.flags.writeable:
         return array
     if 0 not in array.strides:
@@ -105,7 +109,7 @@ def copy_of_borrowed(array: Any) -> Any:
 
 
 def kept(x: Any, array: Any = None) -> Saved:
-    """The value of `x`, saved, by way of `array` if that is given; RuntimeError for an inference tensor."""
+    """Save the value of `x`, by way of `array` if it is passed; RuntimeError for an inference tensor."""
     saved: Saved = _new(Saved)
     saved.counter = counter = x._counter
     saved.array = x._snapshot() if array is None and counter is not None else array
@@ -116,14 +120,16 @@ def kept(x: Any, array: Any = None) -> Saved:
 
 
 def own(x: Any) -> None:
-    """Give a value its own copy of an array that is borrowed."""
+    """Replace a borrowed array of a value by a copy."""
     if x._counter.__class__ is Borrowed:
         x.array, x._counter = copy_of_borrowed(x.array), [0]
 
 
 def saved_apart(saved: Saved) -> int:
-    """The version for a saved value whose counter is no usual one: `saved` gets a copy of an array that is borrowed.
-    RuntimeError for an inference tensor."""
+    """Return the version of a saved value whose counter is unusual; RuntimeError for an inference tensor.
+
+    `saved` gets a copy of a borrowed array.
+    """
     if saved.counter is None:
         raise of_inference()
     saved.array, saved.counter = copy_of_borrowed(saved.array), _FIXED
@@ -140,21 +146,21 @@ def kept_as(x: Any, array: Any) -> Saved:
 
 
 def made_now(out: Any) -> Saved:
-    """The value of what has just been made, saved."""
+    """Save the value of a new result."""
     saved: Saved = _new(Saved)
     saved.array, saved.counter, saved.version = out.array, out._counter, 0
     return saved
 
 
 def private(array: Any) -> Saved:
-    """An array that nobody else updates, saved."""
+    """Save an array without other writers."""
     saved: Saved = _new(Saved)
     saved.array, saved.counter, saved.version = array, _FIXED, 0
     return saved
 
 
 class Packed:
-    """What `pack` has made of a saved `tensor`; called, it gives the array back."""
+    """Result of `pack` for a saved `tensor`; calling it returns the array."""
 
     __slots__ = ("kept", "unpack")
 
@@ -182,7 +188,7 @@ class Packed:
         return tensor.array
 
     def protect(self, array: Any) -> None:
-        """The memory of `array` is going to be overwritten: a Tensor kept in it is copied."""
+        """Copy a Tensor stored in the memory of `array`, which is about to be overwritten."""
         own = getattr(self.kept, "array", None)
         if isinstance(own, np.ndarray) and isinstance(array, np.ndarray) and np.may_share_memory(own, array):
             self.kept = rewrap(own.copy(), None)
@@ -197,9 +203,9 @@ class RawSaved:
         self.saved, self.edge = saved, edge
 
     def register_hooks(self, pack_hook: Hook, unpack_hook: Hook) -> None:
-        """Keep `pack_hook(tensor)` instead of the value, and use the Tensor that `unpack_hook` makes of it.
+        """Save `pack_hook(tensor)` instead of the value, and use the result of `unpack_hook` for it.
 
-        RuntimeError if there are such hooks already.
+        RuntimeError if there are hooks already.
         """
         if self.saved.array.__class__ is Packed:
             raise RuntimeError(located("Calling register_hooks on a saved tensor whose hooks have already been set."))
@@ -212,7 +218,7 @@ _TYPES = {"float64": "Double", "float32": "Float", "float16": "Half", "complex12
 
 
 def modified(array: Any, counter: Any, version: int, maker: str = "") -> RuntimeError:
-    """The error for an update in place of a saved array, which `maker` may say what made."""
+    """Return the error for an in-place update of a saved array; `maker` may name the operation that made it."""
     name = array.dtype.name
     kind = "CPUBoolType" if name == "bool" else f"{_TYPES.get(name, name.capitalize())}Tensor"
     return RuntimeError(
@@ -226,7 +232,7 @@ def modified(array: Any, counter: Any, version: int, maker: str = "") -> Runtime
 
 
 def of_inference() -> RuntimeError:
-    """The error for an inference tensor that would have to be saved."""
+    """Return the error for an inference tensor that would have to be saved."""
     return RuntimeError(
         located(
             "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in "
@@ -237,7 +243,7 @@ def of_inference() -> RuntimeError:
 
 
 def made_by(edge: Any, counter: Any = ()) -> str:
-    """Words on what made a saved value; of one that came from elsewhere, on the last update in place in its memory."""
+    """Describe the maker of a saved value, or the last in-place update of its memory if it came from elsewhere."""
     if len(counter) > 1:
         return f", which is output 0 of {counter[1]},"
     node, number = edge if type(edge) is tuple else (edge, 0)
@@ -245,6 +251,6 @@ def made_by(edge: Any, counter: Any = ()) -> str:
 
 
 def short_name(node: Any) -> str:
-    """The name of a node in an error: that of the operation."""
+    """Return the name of a node for error messages: the name of the operation."""
     name: str = node.name().rstrip("0123456789")
     return name.removesuffix("Backward")

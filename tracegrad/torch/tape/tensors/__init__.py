@@ -1,1 +1,1 @@
-"""The Tensor: factories, views, updates in place, dtypes, and conversion."""
+"""Tensor: factories, views, in-place updates, dtypes, and conversion."""

@@ -1,4 +1,4 @@
-"""Who shares memory with whom: a view knows its base, the array that owns the memory, and the steps that lead there."""
+"""Aliasing of Tensors: a view knows its base, which owns the memory, and the steps from the base to the view."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ __all__ = ["as_view", "register", "register_all", "register_parts", "shared", "s
 
 
 def shared(view: Any, array: Any) -> bool:
-    """Whether NumPy, asked for `view`, has given the memory of `array`."""
+    """Whether NumPy's result for `view` shares the memory of `array`."""
     base = view.base
     return view is array or (base is not None and (base is array or base is array.base))
 
 
 def register(view: Any, parent: Any, step: Any, kind: str = "") -> None:
-    """`view` is what `step` makes of `parent`, in the same memory: a function, or an op with its parameters and, if it
-    has several results, the number of one."""
+    """Register `view` as the result of `step` on `parent`, in the same memory.
+
+    `step` is a function, or an op with its parameters and, for several results, the number of one.
+    """
     base = parent._base
     view._steps = (parent._steps, step)
     if base is None:
@@ -46,7 +48,7 @@ def register(view: Any, parent: Any, step: Any, kind: str = "") -> None:
 
 
 def as_view(result: Any, parent: Any, step: Any, lying: Callable[[Any], Any]) -> Any:
-    """`result`, which `step` has computed of `parent`, as a view: `lying` of an array is where it lies."""
+    """Register `result`, which `step` has computed of `parent`, as a view; `lying` maps an array to its memory."""
     array = parent.array
     if isinstance(array, np.ndarray):
         place = lying(array)
@@ -78,7 +80,7 @@ def register_all(views: Sequence[Any], parent: Any, op: Op, params: dict[str, An
 
 
 def steps_of(view: Any) -> tuple[Callable[[Any], Any], ...]:
-    """What makes a view of its base, in order."""
+    """Return the steps from the base to a view, in order."""
     steps, rest = [], view._steps
     while rest is not None:
         rest, step = rest
@@ -87,15 +89,15 @@ def steps_of(view: Any) -> tuple[Callable[[Any], Any], ...]:
 
 
 def _applied(op: Op, params: dict[str, Any], *args: Any) -> Any:
-    """The op of the last argument; behind the number of a result, if there are several."""
+    """Apply an op to the last argument; the number of a result comes first, if there are several."""
     answer = op(args[-1], **params)
     return answer[args[0]] if len(args) > 1 else answer
 
 
 def register_parts(outputs: Sequence[Any], recipe: Recipe, tensors: Sequence[Any], kind: str) -> None:
-    """Register those results of a function of several ops that are parts of one of the `tensors` that it had.
+    """Register results that are views of one of the `tensors`, the arguments of a function of several ops.
 
-    A result that shares memory otherwise is made a copy.
+    A result that shares memory otherwise is replaced by a copy.
     """
     for view, parent in zip(outputs, recipe.parents):
         if parent is None:

@@ -1,7 +1,7 @@
-"""From a Tensor to another dtype, to a copy, to bytes, and to other libraries.
+"""Conversion of Tensors: to other dtypes, copies, pickles, and other libraries.
 
-Conversions to a dtype are methods and record one node `ToCopyBackward0`; a Tensor that has the dtype already is
-returned as it is. At the end are the methods that Python's protocols of copying and pickling, and DLPack, ask for.
+Conversions to a dtype are methods and record one node `ToCopyBackward0`; a Tensor that has the dtype is returned
+unchanged. The methods of Python's copy and pickle protocols, and of DLPack, are at the end.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ def to(
     copy: bool = False,
     memory_format: Any = None,
 ) -> Any:
-    """This Tensor in another dtype: `to(dtype)`, `to(other)`, `to(device, dtype)`; itself if nothing changes.
+    """Convert this Tensor: `to(dtype)`, `to(other)`, `to(device, dtype)`; itself if nothing changes.
 
-    `copy=True` copies all the same. RuntimeError for a device other than the CPU.
+    `copy=True` always copies. RuntimeError for a device other than the CPU.
 
     >>> from tracegrad import tensor
     >>> to(tensor([1.0, 2.0]), np.int64)
     tensor([1, 2])
     """
     check_format("to", memory_format)
-    for given in args[:2]:
-        if isinstance(given, Carrier | np.ndarray):
-            other = given
-        elif _is_device(given):
-            device = given
-        elif not isinstance(given, bool):
-            dtype = given if given is not None else dtype
+    for inputs in args[:2]:
+        if isinstance(inputs, Carrier | np.ndarray):
+            other = inputs
+        elif _is_device(inputs):
+            device = inputs
+        elif not isinstance(inputs, bool):
+            dtype = inputs if inputs is not None else dtype
     check_device(device)
     if dtype is None:
         dtype = self.dtype if other is None else other.dtype
@@ -93,13 +93,13 @@ def bfloat16(self: Any, memory_format: Any = None) -> Any:
 
 @tensor_method("astype")
 def astype(self: Any, dtype: Any, copy: bool = True) -> Any:
-    """A copy in another dtype, NumPy's name for `to(dtype, copy=True)`."""
+    """Return a copy in another dtype, NumPy's name for `to(dtype, copy=True)`."""
     return _converted(self, dtype, copy)
 
 
 @tensor_method("type_as")
 def type_as(self: Any, other: Any) -> Any:
-    """This Tensor in the dtype of `other`."""
+    """Return this Tensor in the dtype of `other`."""
     return _converted(self, other.dtype)
 
 
@@ -113,7 +113,7 @@ _NAMED = {f"{stem}Tensor": name for name, stem in _TYPES.items()}
 
 @tensor_method("type")
 def type_(self: Any, dtype: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:
-    """The name of this kind of Tensor ("tracegrad.DoubleTensor"), or this Tensor in `dtype`, which may be such a name.
+    """Return the type name of this Tensor ("tracegrad.DoubleTensor"), or convert it to `dtype`, also by a type name.
 
     >>> from tracegrad import tensor
     >>> type_(tensor([1.0]))
@@ -129,27 +129,27 @@ def type_(self: Any, dtype: Any = None, non_blocking: bool = False, memory_forma
 
 @tensor_method("cpu")
 def cpu(self: Any, memory_format: Any = None) -> Any:
-    """This Tensor: there is no other device."""
+    """Return this Tensor: there is no other device."""
     check_format("cpu", memory_format)
     return self
 
 
 @tensor_method("cuda")
 def cuda(self: Any, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:
-    """RuntimeError: there is no such device."""
+    """Raise RuntimeError: there is no CUDA device."""
     check_device("cuda")
 
 
 # -- to copies and bytes ---------------------------------------------------------------------------------------------
 def _remade(cls: Any, array: np.ndarray[Any, Any], requires_grad: bool, state: dict[str, Any]) -> Any:
-    """A leaf of class `cls`, with the attributes that the user gave to it."""
+    """Return a leaf of class `cls`, with the attributes that the user gave to it."""
     out = held(cls.__new__(cls), array, requires_grad)
     vars(out).update(state)
     return out
 
 
 def _state(self: Any) -> dict[str, Any]:
-    """The attributes that the user gave to a Tensor."""
+    """Return the attributes that the user gave to a Tensor."""
     return {name: x for name, x in vars(self).items() if name not in _OWN and not hasattr(Tensor, name)}
 
 
@@ -158,7 +158,7 @@ _OWN = frozenset({"array", "_counter"})
 
 @tensor_method("__reduce__")
 def reduce_tensor(self: Any) -> Any:
-    """`Tensor.__reduce__`: what is pickled is the value and whether it requires grad, not the history nor `grad`."""
+    """`Tensor.__reduce__`: pickle the value and `requires_grad`, without the history and `grad`."""
     return _remade, (type(self), self.concrete("pickle"), self.requires_grad, _state(self))
 
 
@@ -169,7 +169,7 @@ def copy_tensor(self: Any) -> Any:
 
 
 def _copied(array: Any, memo: dict[int, Any]) -> Any:
-    """A copy of an array, by way of a copy of the memory it lies in, which `memo` has for others that lie there."""
+    """Copy an array by a copy of its base memory, which `memo` stores for other arrays of that memory."""
     owner = array
     while isinstance(owner, np.ndarray) and isinstance(owner.base, np.ndarray):
         owner = owner.base
@@ -186,7 +186,7 @@ def _copied(array: Any, memo: dict[int, Any]) -> Any:
 
 @tensor_method("__deepcopy__")
 def deepcopy_tensor(self: Any, memo: dict[int, Any]) -> Any:
-    """`Tensor.__deepcopy__`: a leaf with a copy of the value and of `grad`; RuntimeError for what has a history."""
+    """`Tensor.__deepcopy__`: a leaf with copies of the value and `grad`; RuntimeError for a Tensor with a history."""
     if id(self) in memo:
         return memo[id(self)]
     if self.grad_fn is not None:

@@ -1,4 +1,4 @@
-"""Where Tensors are, and how they lie there, in PyTorch's words: on the CPU, at strides."""
+"""Device and memory-layout attributes of Tensors: always the CPU, always strided."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CPU = device("cpu")
 
 
 def _of_tensor(self: Any) -> device:
-    """Where the Tensor is: the CPU."""
+    """Return the device of the Tensor: the CPU."""
     return _CPU
 
 
@@ -54,7 +54,7 @@ def _never(name: str) -> property:
 
 
 def _layout(self: Any) -> str:
-    """How the elements lie in memory: at distances, the strides."""
+    """Return the memory layout: strided."""
     return strided
 
 

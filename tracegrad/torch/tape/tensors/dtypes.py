@@ -1,6 +1,6 @@
-"""Dtypes under PyTorch's names: NumPy's dtype objects, what is asked of them, and the default floating dtype.
+"""Dtypes under PyTorch's names: NumPy's dtype objects, predicates on them, and the default floating dtype.
 
-`DTYPES` is the table of names to export; `float`, `int` and `bool` are names of dtypes only there. As in PyTorch,
+`DTYPES` is the table of exported names; only there are `float`, `int` and `bool` names of dtypes. As in PyTorch,
 `float` is float32 and `int` is int32.
 """
 
@@ -40,7 +40,7 @@ DTYPES.update(
 
 
 def get_default_dtype() -> DType:
-    """The dtype of a Tensor made of Python floats, or of nothing that has a dtype; float64 unless set.
+    """Return the dtype of Tensors made of Python floats, or of nothing with a dtype; float64 unless set.
 
     >>> get_default_dtype()
     dtype('float64')
@@ -56,15 +56,15 @@ def set_default_dtype(dtype: Any) -> None:
     dtype('float32')
     >>> set_default_dtype(np.float64)
     """
-    given = np.dtype(dtype)
-    if given not in (DTYPES["float16"], DTYPES["float32"], DTYPES["float64"]):
+    args = np.dtype(dtype)
+    if args not in (DTYPES["float16"], DTYPES["float32"], DTYPES["float64"]):
         raise TypeError(located("only floating-point types are supported as the default type"))
-    DEFAULT.dtype = DTYPES[given.name]
+    DEFAULT.dtype = DTYPES[args.name]
 
 
 # -- questions about a dtype ---------------------------------------------------------------------------------------
 def finfo(dtype: Any = None) -> np.finfo[Any]:
-    """The limits of a floating (or complex) dtype, the default one if none is given; TypeError for others.
+    """Return the limits of a floating (or complex) dtype, by default the default dtype; TypeError for others.
 
     >>> float(finfo(np.float32).eps)
     1.1920928955078125e-07
@@ -76,7 +76,7 @@ def finfo(dtype: Any = None) -> np.finfo[Any]:
 
 
 def iinfo(dtype: Any) -> np.iinfo[Any]:
-    """The limits of an integer dtype; TypeError for others.
+    """Return the limits of an integer dtype; TypeError for others.
 
     >>> iinfo(np.int8).max
     127
@@ -88,14 +88,14 @@ def iinfo(dtype: Any) -> np.iinfo[Any]:
 
 
 def _asked_dtype(x: Any) -> Any:
-    """What promotion is told of an argument: a dtype, or a Python type for a number that takes the others' dtype."""
+    """Return the type of an argument for promotion: a dtype, or a Python type for a weak number."""
     if isinstance(x, complex) and not isinstance(x, np.generic):
         return complex
     return weak_dtype(x) if hasattr(x, "dtype") or isinstance(x, bool | int | float) else np.dtype(x)
 
 
 def result_type(*xs: Any) -> DType:
-    """The dtype that an operation on `xs` (Tensors, arrays, dtypes, Python numbers) computes in, by PyTorch's rules.
+    """Return the dtype of an operation on `xs` (Tensors, arrays, dtypes, numbers), by PyTorch's rules.
 
     >>> result_type(np.ones(2, "float32"), 1.5)
     dtype('float32')
@@ -106,8 +106,7 @@ def result_type(*xs: Any) -> DType:
 
 
 def promote_types(type1: Any, type2: Any) -> DType:
-    """The smallest dtype that both can be promoted to, by PyTorch's rules: floating ones keep their precision beside
-    integers.
+    """Return the smallest dtype that both promote to, by PyTorch's rules: floats keep their precision with integers.
 
     >>> promote_types(np.int32, np.float32)
     dtype('float32')
@@ -155,6 +154,6 @@ def is_complex(input: Any) -> bool:
 
 
 def check_requires_grad(dtype: DType, requires_grad: bool) -> None:
-    """RuntimeError if `requires_grad` is asked of a dtype that has no derivatives."""
+    """Raise RuntimeError for `requires_grad` with a dtype that has no derivatives."""
     if requires_grad and dtype.kind not in "fc":
         raise RuntimeError(located("Only Tensors of floating point and complex dtype can require gradients"))

@@ -1,9 +1,8 @@
-"""Functions that make Tensors, with PyTorch's names, arguments and errors.
+"""Factory functions of Tensors, with PyTorch's names, arguments and errors.
 
-Each takes `dtype`, `device` (only the CPU) and `requires_grad`, which only floating and complex dtypes may have
-(RuntimeError otherwise). Python floats become the default dtype, ints int64, bools bool; ndarrays and NumPy scalars
-keep theirs. While a trace is under way what is made is a value of that trace, not a constant. Numbers given
-as Tensors are read without their history.
+Each takes `dtype`, `device` (only the CPU) and `requires_grad`, which needs a floating or complex dtype (RuntimeError
+otherwise). Python floats become the default dtype, ints int64, bools bool; ndarrays and NumPy scalars keep their dtype.
+In a trace the result is a value of the trace, not a constant. Numbers given as Tensors are read without their history.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # -- what all of them need -------------------------------------------------------------------------------------------
 def tracing() -> bool:
-    """Whether a trace is under way in this thread."""
+    """Whether a trace is active in this thread."""
     return Op.ambient is not None and Op.ambient() is not None
 
 
@@ -52,7 +51,7 @@ def tensor_method(*names: str) -> Callable[[F], F]:
 
 
 def wrap(array: Any, requires_grad: bool = False) -> Any:
-    """A leaf Tensor that holds `array`: an ndarray, or a value of the trace under way."""
+    """Make a leaf Tensor that holds `array`: an ndarray, or a value of the active trace."""
     check_requires_grad(array.dtype, requires_grad)
     return of_array(array, requires_grad)
 
@@ -82,7 +81,7 @@ def check_device(device: Any) -> None:
 
 
 def shape_of(name: str, sizes: tuple[Any, ...], size: Any = None) -> tuple[int, ...]:
-    """The shape given to the function `name` as sizes, or as one list or tuple of them."""
+    """Return the shape passed to the function `name` as sizes, or as one list or tuple of them."""
     if size is not None:
         sizes = (size,)
     elif not sizes:
@@ -106,7 +105,7 @@ def _dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def _filled(shape: tuple[int, ...], value: Any, dtype: np.dtype[Any]) -> Any:
-    """An array of `shape` with the number `value` everywhere: a node of the trace under way, or an ndarray."""
+    """Make an array of `shape` with the number `value` everywhere: a node of the active trace, or an ndarray."""
     number = np.asarray(value).astype(dtype).item()
     if tracing():
         return linear.full(shape=shape, value=number, dtype=dtype.name)
@@ -115,7 +114,7 @@ def _filled(shape: tuple[int, ...], value: Any, dtype: np.dtype[Any]) -> Any:
 
 # -- from values -----------------------------------------------------------------------------------------------------
 def _literal_dtype(data: Any) -> Any:
-    """The dtype for what is spelled in Python numbers alone where NumPy's choice is not ours; None otherwise."""
+    """Return the dtype for Python numbers alone if NumPy's choice differs from ours; None otherwise."""
     if get_default_dtype() == np.float64 or isinstance(data, np.ndarray | np.generic | Carrier):
         return None
     kind, weak = _spelled(data)
@@ -123,15 +122,15 @@ def _literal_dtype(data: Any) -> Any:
 
 
 def _spelled(data: Any) -> tuple[str, bool]:
-    """The kind of number that the nested sequence `data` spells, and whether all of it are Python's own numbers."""
+    """Return the kind of numbers in the nested sequence `data`, and whether all are Python's own numbers."""
     if isinstance(data, list | tuple):
-        found = [_spelled(each) for each in data] or [("f", True)]
-        return max((kind for kind, _ in found), key="biufc".index), all(weak for _, weak in found)
+        result = [_spelled(each) for each in data] or [("f", True)]
+        return max((kind for kind, _ in result), key="biufc".index), all(weak for _, weak in result)
     return np.asarray(data).dtype.kind, type(data) in (bool, int, float, complex)
 
 
 def _made(data: Any, dtype: Any, copy: Any) -> Any:
-    """The array that `data` spells: another object than `data`, though it may share memory with it."""
+    """Return the array of `data`: another object than `data`, though it may share memory with it."""
     values = plain(data)
     if not isinstance(values, list | Carrier | np.ndarray | np.generic | bool | int | float | complex):
         values = _foreign(values)
@@ -152,7 +151,7 @@ def _made(data: Any, dtype: Any, copy: Any) -> Any:
 
 
 def _foreign(x: Any) -> Any:
-    """What is neither an array nor a number nor a list of them, as an ndarray, or an error if it cannot be one."""
+    """Convert a foreign object to an ndarray, or raise if it cannot be one."""
     if isinstance(x, str | bytes):
         raise TypeError(located(f"tensor: invalid data type '{type(x).__name__}'"))
     array = np.asarray(x)
@@ -173,9 +172,9 @@ def _check_even(data: Any, dim: int = 1) -> None:
 
 
 def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: Any = 0) -> Any:
-    """A new leaf Tensor with a copy of `data`: a number, nested sequence (also of Tensors), ndarray or Tensor.
+    """Make a new leaf Tensor with a copy of `data`: a number, nested sequence (also of Tensors), ndarray or Tensor.
 
-    Of a Tensor, `clone().detach()` says better what is meant, so there is a UserWarning. ShapeError (a ValueError) if
+    For a Tensor, which `clone().detach()` copies more clearly, there is a UserWarning. ShapeError (a ValueError) if
     sequences of one level differ in length, DTypeError for dtypes not supported.
 
     >>> tensor([1.0, 2.0], requires_grad=True)
@@ -202,8 +201,8 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
     """
     check_device(device)
     if isinstance(data, Tensor):
-        given: Any = data
-        return given if dtype is None else given.to(dtype)
+        args: Any = data
+        return args if dtype is None else args.to(dtype)
     return wrap(_made(data, dtype, None))
 
 
@@ -228,9 +227,9 @@ def _check_alias(obj: Any, dtype: Any) -> None:
     """ValueError if a Tensor of `dtype` cannot share memory with `obj`."""
     if not isinstance(obj, np.ndarray | Carrier):
         raise ValueError(located("can't alias arbitrary sequence into a tensor."))
-    given: Any = obj
-    if dtype is not None and np.dtype(dtype) != given.dtype:
-        raise ValueError(located(f"can't alias tensor with dtype {given.dtype} into dtype {np.dtype(dtype)}."))
+    args: Any = obj
+    if dtype is not None and np.dtype(dtype) != args.dtype:
+        raise ValueError(located(f"can't alias tensor with dtype {args.dtype} into dtype {np.dtype(dtype)}."))
 
 
 def _as_array_of(x: Any, dtype: Any, copy: bool | None, requires_grad: bool | None) -> Any:
@@ -244,7 +243,7 @@ def _as_array_of(x: Any, dtype: Any, copy: bool | None, requires_grad: bool | No
 
 
 def from_numpy(ndarray: np.ndarray[Any, Any]) -> Any:
-    """A Tensor of the dtype and shape of an ndarray that shares its memory; TypeError for anything else.
+    """Make a Tensor that shares the memory of an ndarray; TypeError for other objects.
 
     >>> x = np.zeros(2)
     >>> t = from_numpy(x)
@@ -259,7 +258,7 @@ def from_numpy(ndarray: np.ndarray[Any, Any]) -> Any:
 
 
 def from_dlpack(ext_tensor: Any) -> Any:
-    """A Tensor that shares the memory of an array of another library, which it gives through `__dlpack__`.
+    """Make a Tensor that shares the memory of another library's array, by `__dlpack__`.
 
     >>> from_dlpack(np.zeros(2))
     tensor([0., 0.])
@@ -269,7 +268,7 @@ def from_dlpack(ext_tensor: Any) -> Any:
 
 # -- constants -------------------------------------------------------------------------------------------------------
 def zeros(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
-    """A Tensor of zeros, of the shape given as sizes or as one tuple.
+    """Make a Tensor of zeros, of the shape given as sizes or as one tuple.
 
     >>> zeros(2, 3).shape
     torch.Size([2, 3])
@@ -279,7 +278,7 @@ def zeros(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, 
 
 
 def ones(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
-    """A Tensor of ones, of the shape given as sizes or as one tuple.
+    """Make a Tensor of ones, of the shape given as sizes or as one tuple.
 
     >>> ones(2, dtype=np.int64)
     tensor([1, 1])
@@ -289,7 +288,7 @@ def ones(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, r
 
 
 def empty(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
-    """A Tensor whose elements are whatever they are; within a trace zeros.
+    """Make an uninitialized Tensor; within a trace it has zeros.
 
     >>> empty((2, 3)).shape
     torch.Size([2, 3])
@@ -300,7 +299,7 @@ def empty(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, 
 
 
 def _number(name: str, value: Any) -> Any:
-    """A number for a Tensor to hold: a Python or NumPy scalar, or an array of no axes, without history."""
+    """Convert a Python or NumPy scalar, or an array without axes, to a number without history."""
     if isinstance(value, bool | int | float | complex | np.generic):
         return value
     if getattr(value, "requires_grad", False) or getattr(value, "shape", None) != ():
@@ -317,7 +316,7 @@ def _filled_with(shape: tuple[int, ...], value: Any, dtype: np.dtype[Any]) -> An
 
 
 def full(size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
-    """A Tensor of the shape `size` with one number everywhere, which also gives the dtype unless `dtype` does.
+    """Make a Tensor of the shape `size` filled with one number, which gives the dtype unless `dtype` does.
 
     >>> full((2,), 3)
     tensor([3, 3])
@@ -333,7 +332,7 @@ def full(size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, r
 
 
 def eye(n: Any, m: Any = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
-    """The matrix of `n` rows and `m` columns (as many, if not given) with ones on its diagonal.
+    """Make a matrix of `n` rows and `m` columns (by default `n`) with ones on its diagonal.
 
     >>> eye(2)
     tensor([[1., 0.],
@@ -348,7 +347,7 @@ def eye(n: Any, m: Any = None, *, dtype: Any = None, device: Any = None, require
 
 # -- ranges ----------------------------------------------------------------------------------------------------------
 def _bound(x: Any) -> Any:
-    """A bound of a range as a Python number; a traced one is asked for its value, which leaves a guard."""
+    """Convert a bound of a range to a Python number; the value of a traced one is queried, which leaves a guard."""
     x = plain(x)
     if isinstance(x, Carrier):
         value: Any = x
@@ -421,11 +420,11 @@ def logspace(start: Any, end: Any, steps: Any, base: float = 10.0, *, dtype: Any
 
 # -- of the shape and dtype of another -------------------------------------------------------------------------------
 def like(name: str, x: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """The shape of `x`, and its dtype unless `dtype` gives one; TypeError if it is not an array."""
+    """Return the shape of `x`, and its dtype unless `dtype` is passed; TypeError if it is not an array."""
     if not isinstance(x, Carrier | np.ndarray):
         raise TypeError(located(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(x).__name__}"))
-    given: Any = x
-    return tuple(given.shape), supported(given.dtype if dtype is None else dtype, "dtype=")
+    args: Any = x
+    return tuple(args.shape), supported(args.dtype if dtype is None else dtype, "dtype=")
 
 
 def zeros_like(input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
@@ -449,7 +448,7 @@ def ones_like(input: Any, *, dtype: Any = None, device: Any = None, requires_gra
 
 
 def empty_like(input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
-    """A Tensor of the shape and dtype of `input` whose elements are whatever they are.
+    """Make an uninitialized Tensor of the shape and dtype of `input`.
 
     >>> empty_like(tensor([1, 2])).shape
     torch.Size([2])
@@ -484,7 +483,7 @@ def new_ones(self: Any, *sizes: Any, dtype: Any = None, **options: Any) -> Any:
 
 @tensor_method("new_empty")
 def new_empty(self: Any, *sizes: Any, dtype: Any = None, **options: Any) -> Any:
-    """A Tensor of the dtype of this one whose elements are whatever they are."""
+    """Make an uninitialized Tensor of the dtype of this one."""
     return empty(*sizes, dtype=self.dtype if dtype is None else dtype, **options)
 
 
@@ -496,5 +495,5 @@ def new_full(self: Any, size: Any, fill_value: Any, *, dtype: Any = None, **opti
 
 @tensor_method("new_tensor")
 def new_tensor(self: Any, data: Any, *, dtype: Any = None, **options: Any) -> Any:
-    """A copy of `data`, in the dtype of this Tensor."""
+    """Copy `data` to a new Tensor, in the dtype of this one."""
     return tensor(data, dtype=self.dtype if dtype is None else dtype, **options)

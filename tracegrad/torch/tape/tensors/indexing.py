@@ -1,7 +1,7 @@
-"""Reading and writing elements of a recorded array: `x[index]` and `x[index] = value`.
+"""Indexing of recorded arrays: `x[index]` and `x[index] = value`.
 
-Integers, slices, None and the ellipsis pick a view, which the tape knows as one operation; anything else goes through
-NumPy's indexing over the ops, as one node.
+Integers, slices, None and the ellipsis make a view, one operation on the tape. Other indices use NumPy's indexing over
+the ops, as one node.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class IndexNode(Node):
             out[self.index] = ct
             return (out,)
         if ct.__class__ is Masked:
-            (found,) = self.pull(ct.ct, recording)
+            (result,) = self.pull(ct.ct, recording)
             (mask,) = self.pull(ct.mask, recording)
-            return (Masked(found, mask.astype(np.bool_) if isinstance(mask, np.ndarray) else mask),)
+            return (Masked(result, mask.astype(np.bool_) if isinstance(mask, np.ndarray) else mask),)
         return (self._spread(ct),)
 
     def _by_axis(self) -> list[tuple[int, Any]]:
-        """The entries of the index with the axes that they are for."""
+        """Return the entries of the index with the axes that they are for."""
         entries = [e for e in self.index if e is not None]
         dots = _dots(entries)
         behind = entries[dots + 1 :]
@@ -63,7 +63,7 @@ class IndexNode(Node):
 
 
 class SliceBackward0(IndexNode):
-    """A pick of slices; what is said of it is said of the last."""
+    """Node of a view by slices; its attributes describe the last slice."""
 
     __slots__ = ()
 
@@ -90,7 +90,7 @@ class SliceBackward0(IndexNode):
 
 
 class SelectBackward0(IndexNode):
-    """A pick that drops an axis; what is said of it is said of the last."""
+    """Node of a view that drops an axis; its attributes describe the last one."""
 
     __slots__ = ()
 
@@ -119,7 +119,7 @@ class AliasBackward0(IndexNode):
 
 
 def _dots(entries: Sequence[Any]) -> int:
-    """The place of the ellipsis: entries of the user's are not to be compared."""
+    """Return the position of the ellipsis, without comparing the user's entries."""
     return next(i for i, e in enumerate(entries) if e is Ellipsis)
 
 
@@ -128,7 +128,7 @@ def _entries(index: Any) -> tuple[Any, ...]:
 
 
 def _spelled(index: Any, x: Any) -> Any:
-    """The index of a Tensor, where a list of other things than numbers stands for a tuple, as PyTorch has it."""
+    """Convert an index of a Tensor: a list with non-numbers stands for a tuple, as in PyTorch."""
     if index.__class__ is not list or not isinstance(x, TensorCarrier) or not any(map(_is_no_number, index)):
         return index
     text = (
@@ -143,7 +143,7 @@ def _is_no_number(entry: Any) -> bool:
 
 
 def _basic(index: Any) -> tuple[tuple[Any, ...], type[IndexNode]] | None:
-    """The index as a tuple with an ellipsis, and the class of the node; None for an index of arrays."""
+    """Return the index as a tuple with an ellipsis, and the class of the node; None for an index of arrays."""
     entries = _entries(index)
     cls: type[IndexNode] = AliasBackward0
     dots = False
@@ -164,14 +164,14 @@ def _basic(index: Any) -> tuple[tuple[Any, ...], type[IndexNode]] | None:
 
 def get_item(x: Any, index: Any) -> Any:
     """`x[index]`."""
-    found = _basic(index)
-    if found is None:
+    result = _basic(index)
+    if result is None:
         index = _spelled(index, x)
         plain = _plain(index)
-        found = _basic(plain) if plain is not None else None
-        if found is None:
+        result = _basic(plain) if plain is not None else None
+        if result is None:
             return named("IndexBackward0", _picked(x, _mapped(index, x)))
-    entries, cls = found
+    entries, cls = result
     array = x.array
     try:
         picked = array[entries]
@@ -196,7 +196,7 @@ def get_item(x: Any, index: Any) -> Any:
 
 
 def _plain(index: Any) -> Any:
-    """An index of integer-like objects as one of integers, or None."""
+    """Convert an index of integer-like objects to integers; None for others."""
     entries = index if index.__class__ is tuple else (index,)
     plain: list[Any] = []
     for e in entries:
@@ -223,7 +223,7 @@ def _is_traced(x: Any) -> bool:
 
 
 def _mapped(index: Any, x: Any) -> Any:
-    """The index with bytes as the masks that they are for Tensors."""
+    """Return the index with bytes as the masks that they are for Tensors."""
     if not isinstance(x, TensorCarrier):
         return index
     if index.__class__ is tuple:
@@ -254,18 +254,18 @@ def set_item(x: Any, index: Any, value: Any) -> None:
     """`x[index] = value`."""
     if type(value) is complex and x.dtype.kind != "c":
         raise not_real(x.dtype.name)
-    found = _basic(index)
-    if found is None:
+    result = _basic(index)
+    if result is None:
         index = _spelled(index, x)
         plain = _plain(index)
-        found = _basic(plain) if plain is not None else None
-    if found is None:
+        result = _basic(plain) if plain is not None else None
+    if result is None:
         value = value if isinstance(value, Carrier) else x._lift(np.asarray(value))
         x._become(_put(x, value, _mapped(index, x)))
         return
-    if not x.shape and any(isinstance(e, slice) for e in found[0]) and isinstance(x, TensorCarrier):
+    if not x.shape and any(isinstance(e, slice) for e in result[0]) and isinstance(x, TensorCarrier):
         raise IndexError(located("slice() cannot be applied to a 0-dim tensor."))
-    view = x if _is_all(x, found[0]) else get_item(x, index)
+    view = x if _is_all(x, result[0]) else get_item(x, index)
     value = value if isinstance(value, Carrier) else np.asarray(value)
     if len(value.shape) > len(view.shape):
         value = _without_leading_ones(value, len(view.shape))
@@ -273,7 +273,7 @@ def set_item(x: Any, index: Any, value: Any) -> None:
 
 
 def _is_all(x: Any, entries: tuple[Any, ...]) -> bool:
-    """Whether an index picks everything as it is."""
+    """Whether an index selects everything unchanged."""
     lengths = iter(x.shape)
     for e in entries:
         if e is Ellipsis:

@@ -1,9 +1,9 @@
-"""Views, and updates in place: who shares memory with whom, and what the tape must know when it is written to.
+"""In-place updates and views: the changes of the tape when shared memory is written (`CopySlices`).
 
-A view knows its base, the array that owns the memory, and the steps that lead from the base to it. An update in place
-is computed first, then checked, then written; the version of the memory goes up by one. If it is recorded, the base
-gets a new node (`CopySlices`, where a view was written to), and the nodes of all living views are made anew when next
-asked for.
+A view knows its base, the array that owns the memory, and the steps from the base to the view. An in-place update is
+first computed, then checked, then written; the version of the memory increases by one. If the update is recorded, the
+base gets a new node (`CopySlices` if a view was written), and the nodes of all living views are rebuilt at their next
+use.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def restore(view: Any) -> None:
 
 # -- updates in place ----------------------------------------------------------------------------------------------
 def update(x: Any, new: Any) -> None:
-    """Write the value `new` into the memory of `x`, and record that if the mode and `new` ask for it."""
+    """Write the value `new` into the memory of `x`, and record it if the mode and `new` require it."""
     if new.shape != x.shape:
         raise RuntimeError(
             located(f"output with shape {list(x.shape)} doesn't match the broadcast shape {list(new.shape)}")
@@ -141,7 +141,7 @@ def _move_tangents(x: Any, new: Any) -> None:
 
 
 def _links(view: Any) -> list[Any]:
-    """The links of the chain of steps to a view, the last first."""
+    """Return the links of the chain of steps to a view, the last first."""
     links, link = [], view._steps
     while link is not None:
         links.append(link)
@@ -150,7 +150,7 @@ def _links(view: Any) -> list[Any]:
 
 
 def _picked(whole: Any, root: Any, view: Any) -> Any:
-    """The part of `whole`, which is in the place of `root`, that is in the place of the view."""
+    """Return the part of `whole`, which replaces `root`, at the position of the view."""
     for step in steps_of(view)[len(_links(root)) :]:
         whole = step(whole)
     return whole
@@ -183,7 +183,7 @@ def _is_recorded(x: Any) -> bool:
 
 
 def bump(x: Any) -> None:
-    """The memory of `x` has been written to."""
+    """Increment the version of the memory of `x`, which was written."""
     if x._counter is not None:
         x._counter[0] += 1
 
@@ -241,7 +241,7 @@ def _strides(x: Any) -> tuple[int, ...]:
 
 
 def _overlaps(x: Any) -> bool:
-    """Whether elements may lie in one place: an axis is repeated, or its steps are shorter than what is within them."""
+    """Whether elements may overlap: an axis is repeated, or its stride is shorter than the extent within it."""
     reach = 0
     for stride, n in sorted([(abs(s), n) for s, n in zip(_strides(x), x.shape) if n > 1]):
         if stride <= reach:
@@ -260,7 +260,7 @@ def _check_view(x: Any) -> None:
 
 
 def _refused(view: Any, modified: str) -> RuntimeError:
-    """The error for a view that has no history of its own, where it or its base `modified` in place."""
+    """Return the error for a view without a history, where it or its base `modified` in place."""
     maker, number = _origin(view)
     kind = view._kind_of_view
     view_of = f"Output {number} of {maker} is a view of a view which was" if maker else "A view was"
@@ -290,7 +290,7 @@ _OF_FUNCTION = (
 
 
 def _origin(view: Any) -> tuple[str, int]:
-    """The name of the node that made a view, and the number of the output; the name is empty if there is none."""
+    """Return the name of the node that made a view, and the output number; the name is empty without one."""
     edge = view._edge
     if isinstance(edge, Stale):
         return edge.maker, edge.number
@@ -317,7 +317,7 @@ def rebase(x: Any, old: Any, new: Any) -> None:
 
 
 def _outdate(owner: Any) -> None:
-    """The memory of `owner` was written to without a record: the edges of its views are to be made anew."""
+    """Mark the edges of the owner's views for rebuilding, after an unrecorded write to its memory."""
     for reference in owner._views or ():
         view = reference()
         if view is not None and view._edge:
@@ -329,24 +329,25 @@ def _outdated(view: Any) -> Stale:
 
 
 def retain(x: Any) -> None:
-    """Have the node that made `x` keep its cotangent in `x.grad`."""
+    """Make the node of `x` retain its cotangent in `x.grad`."""
     edge = x._edge
     node, number = edge if edge.__class__ is tuple else (edge, 0)
     node._hooks().retained[number] = weakref.ref(x)
 
 
 def writeable(array: Any) -> Any:
-    """A view of writeable memory that NumPy has made read-only because it was broadcast, as a writeable one."""
+    """Return a writeable view of memory that NumPy has made read-only because it was broadcast."""
     if not array.flags.writeable and array.base is not None and array.base.flags.writeable:
         array.flags.writeable = True
     return array
 
 
 class CopySlices(Node):
-    """An update in place of a view, as a node of its base.
+    """In-place update of a view, as a node of its base.
 
-    `inner` is the node that computed what was written. Its cotangent is what arrives where the view lies; the cotangent
-    of what the view was before takes its place in that of the base. The edges are the base's, then those of the others.
+    `inner` is the node that computed the written value. Its cotangent is the part of the base's cotangent at the view;
+    the cotangent of the view's old value replaces this part. The edges are the base's, then those of the other
+    operands.
     """
 
     __slots__ = ("axes", "inner", "place", "steps")
@@ -372,31 +373,31 @@ class CopySlices(Node):
             rest, masks = self._laid_out(np.asarray(ct)), None if mask is None else self._laid_out(mask)
             region = self._region(rest)
             inside = region.copy()
-            found = self._inner(inside if masks is None else Masked(inside, self._region(masks).copy()), recording)
-            before = found[self.place] if self.place >= 0 else None
+            result = self._inner(inside if masks is None else Masked(inside, self._region(masks).copy()), recording)
+            before = result[self.place] if self.place >= 0 else None
             writeable(region)[...] = 0 if before is None else unmasked(before)
             if masks is not None:
                 writeable(self._region(masks))[...] = before.mask if before.__class__ is Masked else before is not None
-            return [rest if masks is None else Masked(rest, masks), *self._others(found)]
+            return [rest if masks is None else Masked(rest, masks), *self._others(result)]
         rest = (ct if recording else rewrap(ct, None)).clone()
         if isinstance(rest.array, np.ndarray):
             rest.array = self._laid_out(rest.array)
         region = self._region(rest)
         inside = region.clone()
-        found = self._inner(inside if recording else inside.array, recording)
-        before = unmasked(found[self.place]) if self.place >= 0 else None
+        result = self._inner(inside if recording else inside.array, recording)
+        before = unmasked(result[self.place]) if self.place >= 0 else None
         region.copy_(0.0 if before is None else before if recording else rewrap(before, None))
-        return [rest if recording else rest.array, *self._others(found)]
+        return [rest if recording else rest.array, *self._others(result)]
 
     def _laid_out(self, array: Any) -> Any:
-        """A copy with the axes in memory as the base has them: what is a view of the base is a view of it."""
+        """Copy with the base's order of axes in memory: a view of the base is then a view of the copy."""
         if self.axes is None:
             return np.array(array, order="C")
         return np.array(array.transpose(self.axes), order="C").transpose(np.argsort(self.axes))
 
     def _inner(self, ct: Any, recording: bool) -> Sequence[Any]:
-        found: Sequence[Any] = self.inner.pull((ct,) if self.inner.several else ct, recording)
-        return found
+        results: Sequence[Any] = self.inner.pull((ct,) if self.inner.several else ct, recording)
+        return results
 
     def _others(self, found: Sequence[Any]) -> list[Any]:
         others = [x for k, x in enumerate(found) if k != self.place]
@@ -414,7 +415,7 @@ class CopySlices(Node):
 
 
 def _axes_in_memory(array: Any) -> tuple[int, ...] | None:
-    """The axes by falling stride; None if that is their order."""
+    """Return the axes by descending stride; None if that is their order."""
     if not isinstance(array, np.ndarray) or array.flags.c_contiguous:
         return None
     return tuple(sorted(range(array.ndim), key=lambda k: -abs(array.strides[k])))
@@ -433,7 +434,7 @@ class _Through(Node):
 
 
 class Overwritten(Node):
-    """An update in place by values that do not depend on what was there, whose cotangent is 0, but on a source."""
+    """In-place update by values independent of the old ones, whose cotangent is 0; a source gets the rest."""
 
     __slots__ = ("spec",)
 
@@ -443,8 +444,8 @@ class Overwritten(Node):
         zeros = self._zeros(unmasked(ct), recording) if self.edges[0] else None
         if len(self.edges) == 1 or not self.edges[1]:
             return [zeros, None][: len(self.edges)]
-        found = summed_to(unmasked(ct), self.spec)
-        return [zeros, Masked(found, ct.mask) if ct.__class__ is Masked and found.shape == ct.mask.shape else found]
+        result = summed_to(unmasked(ct), self.spec)
+        return [zeros, Masked(result, ct.mask) if ct.__class__ is Masked and result.shape == ct.mask.shape else result]
 
     @staticmethod
     def _zeros(ct: Any, recording: bool) -> Any:
@@ -468,10 +469,10 @@ def overwrite(x: Any, new: Any, name: str) -> None:
 
 
 def _overwriting(name: str) -> type[Overwritten]:
-    found = _OVERWRITING.get(name)
-    if found is None:
-        found = _OVERWRITING[name] = type(name, (Overwritten,), {"__slots__": ()})
-    return found
+    result = _OVERWRITING.get(name)
+    if result is None:
+        result = _OVERWRITING[name] = type(name, (Overwritten,), {"__slots__": ()})
+    return result
 
 
 _OVERWRITING: dict[str, type[Overwritten]] = {}

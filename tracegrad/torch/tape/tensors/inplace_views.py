@@ -1,7 +1,7 @@
-"""Methods after which a Tensor is a view of what it was: `t_`, `transpose_`, `squeeze_`, `unsqueeze_` and the like.
+"""In-place view methods: `t_`, `transpose_`, `squeeze_`, `unsqueeze_` and the like.
 
-No element moves. Views that others have of the Tensor stay views of the same memory: where there are any, they and the
-Tensor become views of one that nobody holds.
+No element moves. Other views of the Tensor stay views of the same memory: if any exist, they and the Tensor become
+views of a base without other references.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tracegrad.errors import UnsupportedError, located
 from tracegrad.ops.core.op import named
 from tracegrad.torch.functions.indexing import shapes
 from tracegrad.torch.modes import STATE
-from tracegrad.torch.tape.tensors import inplace_updates as views
+from tracegrad.torch.tape.tensors import inplace_updates
 
 __all__ = ["BecomesView", "take_shape"]
 
@@ -49,14 +49,14 @@ def _become(x: Any, name: str, node: str, step: Callable[[Any], Any]) -> Any:
             whole._views.append(weakref.ref(x))
         x._steps = view._steps
     x._requires, x._edge = view._requires or x._requires, view._edge
-    views.bump(x)
+    inplace_updates.bump(x)
     if x._retains:
-        views.retain(x)
+        inplace_updates.retain(x)
     return x
 
 
 def _whole(x: Any) -> Any:
-    """A Tensor that takes the place of `x` as the base of its views."""
+    """Make a Tensor that replaces `x` as the base of its views."""
     whole = x._like(x.array)
     whole._counter, whole._requires, whole._edge = x._counter, x._requires, x._edge
     whole._views = x._views
@@ -68,7 +68,7 @@ def _whole(x: Any) -> Any:
 
 
 def _check(x: Any, name: str) -> None:
-    views.check(x, STATE.enabled and x._requires and x._edge is None)
+    inplace_updates.check(x, STATE.enabled and x._requires and x._edge is None)
     if STATE.level is not None and x._dual is not None:
         raise UnsupportedError(located(f"{name} of a Tensor that has a tangent is not supported; use {name[:-1]}"))
     if getattr(x, "_outside", None) is not None:
@@ -78,7 +78,7 @@ def _check(x: Any, name: str) -> None:
 
 
 def take_shape(x: Any, shape: Any) -> None:
-    """Let an array have another shape, as assigning to its `shape` does."""
+    """Set the shape of an array in place, as assignment to `shape` does."""
     if not x.array.flags.c_contiguous:
         view = x.array.view()
         view.shape = shape  # which is NumPy's own error where that cannot be
@@ -87,7 +87,7 @@ def take_shape(x: Any, shape: Any) -> None:
 
 
 class BecomesView:
-    """The methods of a Tensor that make it a view of what it was."""
+    """Methods that turn a Tensor into a view of its old value."""
 
     t_ = _method("t_", shapes.t, "TBackward1")
     transpose_ = _method("transpose_", shapes.transpose, "TransposeBackward1")
@@ -101,8 +101,8 @@ class BecomesView:
         return _become(self, "squeeze_", node, lambda x: shapes.squeeze(x, dim))
 
     def _resized(self: Any, shape: tuple[int, ...]) -> Any:
-        """Have memory of its own, of another shape; what is in it is not said."""
-        views.check(self, False)
+        """Allocate separate memory of another shape, with undefined values."""
+        inplace_updates.check(self, False)
         empty = np.zeros(shape, self.dtype)
         self.array = getattr(self.array, "_lift", np.asarray)(empty)
         return self

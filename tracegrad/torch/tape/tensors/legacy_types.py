@@ -1,4 +1,4 @@
-"""PyTorch's older names of Tensors by dtype, `LongTensor([1, 2])`."""
+"""Legacy Tensor types of PyTorch, by dtype: `LongTensor([1, 2])`."""
 
 from __future__ import annotations
 

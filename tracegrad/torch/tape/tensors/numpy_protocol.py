@@ -1,7 +1,7 @@
-"""Where NumPy and SciPy meet Tensors with ndarrays: what they write into these, and what they make of them.
+"""NumPy protocol of Tensors: operations of NumPy and SciPy that mix Tensors with ndarrays.
 
-An ndarray holds no derivative. What is not being differentiated is written into one as its numbers; what is, raises,
-and the error says what to use. No derivative is lost without a word.
+An ndarray has no derivative. A value that is not differentiated is written into an ndarray as numbers; a differentiated
+one raises an error that names the alternative. No derivative is lost silently.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WRITING = frozenset({np.put, np.place, np.putmask, np.copyto, np.put_along_axis
 
 
 def of_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a universal function makes that writes into ndarrays; `NOT_HERE` for another call."""
+    """Compute a ufunc that writes into ndarrays; `NOT_HERE` for other calls."""
     if not _writes(kwargs.get("out")) and not (method == "at" and isinstance(inputs[0], np.ndarray)):
         return NOT_HERE
     name = public_ufunc(ufunc) + ("" if method == "__call__" else f".{method}")
@@ -34,14 +34,14 @@ def of_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str,
 
 
 def of_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a function of NumPy's makes that writes into ndarrays; `NOT_HERE` for another call."""
+    """Compute a NumPy function that writes into ndarrays; `NOT_HERE` for other calls."""
     into = kwargs.get("out") if function not in _WRITING else args[0] if args else next(iter(kwargs.values()))
     return _by_numpy(public_name(function), function, args, kwargs) if _writes(into) else NOT_HERE
 
 
 def _writes(out: Any) -> bool:
-    given = out if isinstance(out, tuple) else (out,)
-    return any(isinstance(x, np.ndarray) for x in given) and not any(isinstance(x, Carrier) for x in given)
+    args = out if isinstance(out, tuple) else (out,)
+    return any(isinstance(x, np.ndarray) for x in args) and not any(isinstance(x, Carrier) for x in args)
 
 
 def _by_numpy(name: str, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -69,7 +69,7 @@ def _numbers(name: str, x: Any) -> Any:
 
 
 def no_ndarray() -> str:
-    """What to use where something asks a Tensor that requires grad for an ndarray."""
+    """Return the advice for a Tensor that requires grad and is converted to an ndarray."""
     return (
         f"To keep the derivative, {_asking()} in a function that is decorated with @trace, or use tracegrad's own "
         "functions, as tg.stack for np.array of Tensors."
@@ -77,8 +77,8 @@ def no_ndarray() -> str:
 
 
 def _asking() -> str:
-    """What asks, by its public name if it is a function of SciPy's that the user has called."""
-    found, frame = "", sys._getframe(1)
+    """Name the caller, by its public name if it is a SciPy function that the user has called."""
+    result, frame = "", sys._getframe(1)
     while frame is not None:
         home = frame.f_globals.get("__name__", "")
         if user_file(frame.f_code.co_filename) and "site-packages" not in frame.f_code.co_filename:
@@ -87,6 +87,6 @@ def _asking() -> str:
             package = home.partition("._")[0]
             name = frame.f_code.co_name
             public = callable(getattr(sys.modules.get(package), name, None))
-            found = f"{package}.{name}" if public else found or "SciPy's function"
+            result = f"{package}.{name}" if public else result or "SciPy's function"
         frame = frame.f_back  # type: ignore[assignment]
-    return f"call {found}" if found else "do this"
+    return f"call {result}" if result else "do this"

@@ -1,8 +1,8 @@
-"""The text of a Tensor, as PyTorch prints it.
+"""Printing of Tensors, as in PyTorch.
 
-All elements of a Tensor are written in one form, chosen by those that are shown: integral floats as `2.`, others with
-a fixed number of decimals, or in scientific notation when their magnitudes are far from one or from each other. Large
-Tensors are shown by the elements at their edges. `set_printoptions` sets the numbers that govern this.
+All elements have one format, chosen from the elements that are shown: integral floats as `2.`, others with a fixed
+number of decimals, or in scientific notation if their magnitudes are far from one or from each other. Large Tensors
+show only the elements at their edges. `set_printoptions` sets the parameters.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def set_printoptions(
     profile: str | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """Set how Tensors print: from a `profile` ("default", "short", "full"), then each number given.
+    """Set the print options: a `profile` ("default", "short", "full") first, then each number passed.
 
     `precision`: decimals of a float; `threshold`: the most elements shown in full; `edgeitems`: the elements shown at
     each end of an axis beyond that; `linewidth`: characters a line; `sci_mode`: scientific notation always or never,
-    and, if None, where the values ask for it. ValueError for an unknown profile.
+    or, if None, as the values require. ValueError for an unknown profile.
 
     >>> from tracegrad import tensor
     >>> set_printoptions(precision=2)
@@ -65,18 +65,18 @@ def set_printoptions(
     global _options
     if profile is not None and profile not in _PROFILES:
         raise ValueError(f"no print profile {profile!r}; there are {', '.join(_PROFILES)}")
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "precision": precision,
         "threshold": threshold,
         "edgeitems": edgeitems,
         "linewidth": linewidth,
     }
     base = _options if profile is None else _PROFILES[profile]
-    _options = replace(base, sci_mode=sci_mode, **{name: x for name, x in given.items() if x is not None})
+    _options = replace(base, sci_mode=sci_mode, **{name: x for name, x in options.items() if x is not None})
 
 
 def options_set() -> str:
-    """What tells the options in force from those at first; "" where they are these.
+    """Return a key of the current options; "" for the defaults.
 
     >>> options_set()
     ''
@@ -85,7 +85,7 @@ def options_set() -> str:
 
 
 def get_printoptions() -> dict[str, Any]:
-    """The options in force, by name.
+    """Return the current options, by name.
 
     >>> get_printoptions()["precision"]
     4
@@ -98,7 +98,7 @@ Text = Callable[[Any], str]
 
 
 def _form(values: np.ndarray[Any, Any]) -> tuple[Text, int]:
-    """How the elements of an array are written that shows `values`, and the width that a line has for each."""
+    """Return the format of the elements of an array that shows `values`, and the width of each in a line."""
     if values.dtype.kind == "c":
         return _form_of_complex(values)
     if values.dtype.kind == "f":
@@ -115,7 +115,7 @@ def _form_of_floats(values: np.ndarray[Any, Any]) -> tuple[Text, int]:
 
 
 def _text_of_floats(shown: np.ndarray[Any, Any]) -> Text:
-    """How floats are written among finite ones that are not zero."""
+    """Return the format of floats, from the finite ones that are not zero."""
     precision = _options.precision
     integral = bool((shown == np.ceil(shown)).all())
     if _is_scientific(shown, integral):
@@ -150,14 +150,14 @@ def _form_of_complex(values: np.ndarray[Any, Any]) -> tuple[Text, int]:
 # -- the layout --------------------------------------------------------------------------------------------------------
 @record(frozen=True, slots=True)
 class _Layout:
-    """How the elements of one array are laid out; `summary` says that only those at the edges are shown."""
+    """Layout of the elements of one array; `summary` says that only the edges are shown."""
 
     text: Text
     width: int
     summary: bool
 
     def nested(self, array: np.ndarray[Any, Any], indent: int) -> str:
-        """The rows of an array between brackets, each indented to stand below the first."""
+        """Format the rows of an array between brackets, each indented to the column of the first."""
         if array.ndim == 0:
             return self.text(array.item())
         if array.ndim == 1:
@@ -178,7 +178,7 @@ class _Layout:
         return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"
 
     def cut(self, length: int) -> int:
-        """How many elements of an axis of `length` are shown at each end; 0 if all are."""
+        """Return the number of elements shown at each end of an axis of `length`; 0 for all."""
         return _options.edgeitems if self.summary and length > 2 * _options.edgeitems else 0
 
 
@@ -192,7 +192,7 @@ def _edges_of_row(array: np.ndarray[Any, Any], cut: int) -> tuple[np.ndarray[Any
 
 
 def _shown(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The elements that a summary shows."""
+    """Return the elements that a summary shows."""
     edge = _options.edgeitems
     for axis, length in enumerate(array.shape):
         if length > 2 * edge:
@@ -208,7 +208,7 @@ def _elements(array: np.ndarray[Any, Any]) -> str:
 
 # -- the whole ---------------------------------------------------------------------------------------------------------
 def _notes(array: np.ndarray[Any, Any], requires_grad: bool, grad_fn: str | None) -> Iterator[str]:
-    """What stands behind the elements."""
+    """Return the text after the elements."""
     if not array.size and array.ndim != 1:
         yield f"size={array.shape}"
     known = {get_default_dtype()} | ({default_complex(), DTYPES["int64"], DTYPES["bool"]} if array.size else set())
@@ -221,8 +221,7 @@ def _notes(array: np.ndarray[Any, Any], requires_grad: bool, grad_fn: str | None
 
 
 def html_of(x: Any) -> str:
-    """What a notebook shows of a Tensor: its shape, its dtype and what it is on the tape; then its text, and its grad's
-    where it has one."""
+    """Return the notebook view of a Tensor: shape, dtype, tape role, text, and the text of its grad, if any."""
     from tracegrad.utils.html import block, piece
 
     size = " x ".join(map(str, x.shape)) if x.shape else "of one number"
@@ -237,7 +236,7 @@ def html_of(x: Any) -> str:
 def text_of_array(
     array: np.ndarray[Any, Any], requires_grad: bool = False, grad_fn: str | None = None, tangent: str = ""
 ) -> str:
-    """The text of a Tensor that holds `array`, with the name of its node and the text of its tangent if it has one.
+    """Return the text of a Tensor that holds `array`, with its node's name, and its tangent's text, if any.
 
     >>> text_of_array(np.array([1.5, 2.0]), grad_fn="MulBackward0")
     'tensor([1.5000, 2.0000], grad_fn=<MulBackward0>)'
@@ -254,7 +253,7 @@ def text_of_array(
 
 
 def text_of(tensor: Any) -> str:
-    """The text of a Tensor: its elements, its dtype unless that is the expected one, and how it is on the tape.
+    """Return the text of a Tensor: elements, dtype unless it is the expected one, and its role on the tape.
 
     >>> from tracegrad import tensor
     >>> print(text_of(tensor([[1.0, 2.0], [3.0, 4.5]], requires_grad=True)))
@@ -270,7 +269,7 @@ def text_of(tensor: Any) -> str:
 
 
 def format_of(tensor: Any, spec: str) -> str:
-    """`format(tensor, spec)`: one of no axes as its number, others as their text; TypeError for a spec with those.
+    """`format(tensor, spec)`: as a number without axes, else as text; TypeError for a spec with axes.
 
     >>> from tracegrad import tensor
     >>> format_of(tensor(0.5), ".3f")

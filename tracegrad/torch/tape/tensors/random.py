@@ -1,7 +1,7 @@
-"""Tensors of random numbers, with PyTorch's names and arguments; the numbers are those of NumPy's PCG64.
+"""Random Tensors, with PyTorch's names and arguments, from NumPy's PCG64.
 
-What is drawn has no history: nothing is differentiated through a draw. Within a trace `rand`, `randn` and
-those with `_like` draw at each call; other functions raise UnsupportedError.
+The numbers have no history: draws are not differentiated. In a trace, `rand`, `randn` and names with `_like` draw at
+each call; other functions raise UnsupportedError.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ def manual_seed(seed: int) -> Generator:
 
 
 def seed() -> int:
-    """Give the default generator a seed that cannot be foretold, and return it."""
+    """Seed the default generator unpredictably, and return the seed."""
     return default_generator.seed()
 
 
 def initial_seed() -> int:
-    """The seed of the default generator."""
+    """Return the seed of the default generator."""
     return default_generator.initial_seed()
 
 
 def get_rng_state() -> Any:
-    """Where the default generator is in its sequence, as a Tensor of bytes.
+    """Return the state of the default generator, as a Tensor of bytes.
 
     >>> state = get_rng_state()
     >>> x = rand(2)
@@ -136,9 +136,9 @@ def randn(*sizes: Any, size: Any = None, generator: Generator | None = None, dty
 
 def randint(low: Any = 0, high: Any = None, size: Any = None, *, generator: Generator | None = None,
             dtype: Any = np.int64, device: Any = None, requires_grad: bool = False) -> Any:  # fmt: skip
-    """Integers from `low` to `high - 1`: `randint(high, size)` or `randint(low, high, size)`.
+    """Draw integers from `low` to `high - 1`: `randint(high, size)` or `randint(low, high, size)`.
 
-    RuntimeError if there is no such integer, or if the dtype cannot hold them.
+    RuntimeError if the range is empty, or the dtype cannot hold it.
 
     >>> randint(1, (2,))
     tensor([0, 0])
@@ -224,16 +224,16 @@ def bernoulli(input: Any, p: float | None = None, *, generator: Generator | None
     >>> bernoulli(np.array([0.0, 1.0]))
     tensor([0., 1.])
     """
-    bits, given = source("bernoulli", generator), plain(input)
-    kind = _floating("bernoulli", given.dtype)
-    chances = _probabilities("bernoulli", np.asarray(given if p is None else p))
-    drawn = bits.random(given.shape) < chances
+    bits, args = source("bernoulli", generator), plain(input)
+    kind = _floating("bernoulli", args.dtype)
+    chances = _probabilities("bernoulli", np.asarray(args if p is None else p))
+    drawn = bits.random(args.shape) < chances
     return wrap(np.asarray(drawn).astype(kind))
 
 
 def randperm(n: int, *, generator: Generator | None = None, dtype: Any = np.int64, device: Any = None,
              requires_grad: bool = False) -> Any:  # fmt: skip
-    """The integers from 0 to `n - 1` in random order.
+    """Return the integers from 0 to `n - 1` in random order.
 
     >>> randperm(3).sum()
     tensor(3)

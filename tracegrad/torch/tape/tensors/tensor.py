@@ -1,7 +1,7 @@
-"""The Tensor: PyTorch's face of a recorded array. `TapeArray` is NumPy's face of one.
+"""Class `Tensor`, a recorded array with PyTorch's interface, and `TapeArray`, one with NumPy's.
 
-What a caller passes decides: a function differentiated for ndarrays computes on TapeArrays, whose methods are NumPy's;
-a Tensor has PyTorch's methods, attributes and promotion. Values are NumPy's in both, and they share the tape.
+The caller's arguments decide: a function differentiated for ndarrays computes on TapeArrays, whose methods are NumPy's;
+a Tensor has PyTorch's methods, attributes and promotion. Both have NumPy's values, and share the tape.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
     # -- attributes of the tape ----------------------------------------------------------------------------------
     @property
     def grad(self) -> Any:
-        """The gradient that backward passes have added up here, a Tensor, or None; a warning if there will be none."""
+        """Return the accumulated gradient, a Tensor, or None; a warning if there will be none."""
         if self._grad is None and self._edge and not self._retains:
             warnings.warn(located(_NO_LEAF), UserWarning, stacklevel=2)
         return self._grad
@@ -133,7 +133,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Set whether operations on this leaf are recorded.
 
-        RuntimeError for dtypes that are neither floating nor complex, and for what is not a leaf.
+        RuntimeError for dtypes that are neither floating nor complex, and for non-leaves.
         """
         if not requires_grad and self.grad_fn is not None:
             raise RuntimeError(
@@ -172,7 +172,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
 
     @property
     def _version(self) -> int:
-        """How often the memory of this Tensor has been updated in place."""
+        """Return the number of in-place updates of this Tensor's memory."""
         if self._counter is None:
             raise RuntimeError(located("Inference tensors do not track version counter."))
         return int(self._counter[0])
@@ -182,7 +182,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         return self._counter is None
 
     def data_ptr(self) -> int:
-        """The address of the first element."""
+        """Return the address of the first element."""
         return int(self.concrete("data_ptr()").ctypes.data)
 
     def _is_view(self) -> bool:
@@ -191,13 +191,13 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
 
     @property
     def device(self) -> str:
-        """Where the Tensor is: the CPU."""
+        """Return the device of the Tensor: the CPU."""
         return "cpu"
 
     # -- the value without the tape --------------------------------------------------------------------------------
     @property
     def data(self) -> Any:
-        """The value without the tape, in the same memory; updates of it are not noticed."""
+        """Return the value without the tape, in the same memory; its updates are not noticed."""
         return inplace_updates.as_frozen(self, of_array(self.array))
 
     @data.setter
@@ -207,7 +207,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         self.array = value.array
 
     def detach(self) -> Any:
-        """The value without the tape, in the same memory, with the same version counter.
+        """Return the value without the tape, in the same memory, with the same version counter.
 
         >>> from tracegrad import tensor
         >>> tensor([1.0], requires_grad=True).detach().requires_grad
@@ -225,7 +225,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         return self
 
     def clone(self, *, memory_format: Any = None) -> Any:
-        """A copy, which derivatives flow through."""
+        """Return a copy, which derivatives flow through."""
         check_format("clone", memory_format)
         return self._result(fresh, (self,), (self.array,), {"tag": 0}, self._copied()).named("CloneBackward0")
 
@@ -235,7 +235,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         return self.array.copy()
 
     def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
-        """The ndarray; shares memory. RuntimeError if the Tensor requires grad, but in `no_grad` or by `force`."""
+        """Return the ndarray, sharing memory. RuntimeError for `requires_grad`, except in `no_grad` or by `force`."""
         if self._requires and STATE.enabled and not force:
             raise RuntimeError(located(_NO_NUMPY))
         array: np.ndarray[Any, Any] = self.array
@@ -267,7 +267,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         engine.backward(self, gradient, retain_graph, create_graph, inputs)
 
     def register_hook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
-        """Call `hook(grad)` whenever a gradient of this Tensor is computed; what it returns takes its place."""
+        """Call `hook(grad)` whenever a gradient of this Tensor is computed; its result replaces the gradient."""
         if not self._requires:
             raise RuntimeError(located("cannot register a hook on a tensor that doesn't require gradient"))
         node = self.grad_fn
@@ -293,7 +293,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
 
     @property
     def _hooked(self) -> Any:
-        """The hooks of this leaf, those of a kind in a tuple: on the gradient, after it was added, before, after."""
+        """Return the hooks of this leaf by kind, in tuples: on the gradient, after accumulation, before, after."""
         hooks = self._leaf_hooks()
         kinds = (hooks.tensor.get(0, {}), hooks.accumulated, hooks.before, hooks.after)
         return tuple([tuple(kind.values()) for kind in kinds])
@@ -344,7 +344,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
 
 
 def _as_pytorch_has_it(given: tuple[Any, ...]) -> tuple[np.ndarray[Any, Any], bool]:
-    """The array of a Tensor made by its class, of data or of sizes, in the default dtype; `tensor` does that better."""
+    """Make the array of `Tensor(...)`, from data or sizes, in the default dtype; prefer `tensor`."""
     data, requires_grad, *sizes = given
     if isinstance(data, np.ndarray) and (data.dtype == get_default_dtype() or data.dtype.kind == "c"):
         return data, requires_grad
@@ -359,7 +359,7 @@ def _as_operand(x: Any) -> Any:
 
 
 class TapeArray(Recorded, ArrayMethods):
-    """A recorded array with NumPy's methods: what a function of ndarrays computes on when it is differentiated."""
+    """Recorded array with NumPy's methods, for differentiated functions of ndarrays."""
 
     _of_ufunc: dict[Any, Any]
     __array_ufunc__ = Tensor.__array_ufunc__
@@ -426,18 +426,18 @@ class TapeArray(Recorded, ArrayMethods):
 
     @property
     def flags(self) -> Any:
-        """What NumPy tells of the memory of the array."""
+        """Return NumPy's memory flags of the array."""
         return self.array.flags
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """The bytes from one element to the next along each axis."""
+        """Return the bytes from one element to the next along each axis."""
         strides: tuple[int, ...] = self.array.strides
         return strides
 
     @property
     def base(self) -> Any:
-        """The array that this is a view of, or None."""
+        """Return the array that this is a view of, or None."""
         return self._base
 
     def _weakened(self, result: Any) -> Any:
@@ -459,7 +459,7 @@ class TapeArray(Recorded, ArrayMethods):
 
 
 class WeakArray(TapeArray):
-    """A Python number as a recorded array: it takes the dtype of the arrays it meets."""
+    """Python number as a recorded array: it takes the dtype of the arrays it meets."""
 
     weak = True
 
@@ -469,14 +469,14 @@ TapeArray._face = TapeArray
 
 
 def of_array(array: Any, requires_grad: bool = False) -> Any:
-    """A leaf Tensor that holds `array`: an ndarray, or a value of a trace."""
+    """Return a leaf Tensor that holds `array`: an ndarray, or a value of a trace."""
     if isinstance(array, Carrier):
         return Tensor._inside(array, requires_grad)
     return held(_new(Tensor), array, requires_grad)
 
 
 def held(tensor: Any, array: Any, requires_grad: bool) -> Any:
-    """A Tensor that is new, as a leaf that holds `array`."""
+    """Turn a new Tensor into a leaf that holds `array`."""
     tensor.array, tensor._counter = array, None if STATE.inference else [0]
     if requires_grad:
         tensor._requires = True
@@ -484,7 +484,7 @@ def held(tensor: Any, array: Any, requires_grad: bool) -> Any:
 
 
 def _on_tape(array: Any, edge: Any) -> Any:
-    """A value of the tape as a Tensor: the leaf itself if it is one's."""
+    """Return a value of the tape as a Tensor: the leaf itself if it belongs to one."""
     moving = None
     if array.__class__ is Moving:
         array, moving = array.array, array.dual

@@ -1,7 +1,7 @@
-"""Which methods of Tensors and recorded arrays are one op: a table, and the loop that gives both classes these methods.
+"""Assembly of Tensor methods: a table of methods that are one op, and the loop that adds them to both classes.
 
-A row has the name of a method, its op, what PyTorch calls the node if not by the op, and how the arguments of the
-method become those of the op. What a method gets besides goes the general way: to the method that was there before.
+A row has the method's name, its op, PyTorch's node name if it differs from the op's, and the mapping from arguments of
+the method to arguments of the op. Other arguments use the general path: the method that the class had before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tracegrad.ops.core.elementwise_op import Elementwise
 from tracegrad.ops.core.op import Op
 from tracegrad.ops.elementwise import table as ops
 from tracegrad.ops.linalg import contraction
-from tracegrad.ops.reduce import reductions as reduction
+from tracegrad.ops.reduce import reductions
 from tracegrad.ops.shape import linear
 from tracegrad.torch.functions.core.registry import FUNCTIONS, METHODS, ONE_OP
 from tracegrad.torch.tape.recording.dispatch_small import of_form, of_one, of_two
@@ -84,7 +84,7 @@ def total(op: Op, cls: Any, general: Method, node: str) -> Method:
 
 _TOTALS: dict[Op, Callable[..., Any]] = {
     linear.reduce_sum: lambda x, params: linear.sum_over(x, None),
-    reduction.mean: lambda x, params: linear.sum_over(x, None) / x.size,
+    reductions.mean: lambda x, params: linear.sum_over(x, None) / x.size,
 }
 _ALL = [{"axes": tuple(range(n))} for n in range(65)]
 
@@ -156,7 +156,7 @@ ROWS: tuple[tuple[str, Op, str, Callable[[Op, Any, Method, str], Method]], ...] 
     ("__neg__", ops.negative, "", one),
     ("__abs__", ops.absolute, "", one),
     ("sum", linear.reduce_sum, "SumBackward1", total),
-    ("mean", reduction.mean, "MeanBackward1", total),
+    ("mean", reductions.mean, "MeanBackward1", total),
 )
 # Of PyTorch's methods alone.
 OF_TENSOR = (
@@ -184,7 +184,7 @@ UFUNCS: dict[Any, Op] = {
 
 
 def assemble(cls: Any, rows: Any) -> None:
-    """Give `cls` the methods of the rows."""
+    """Add the methods of the rows to `cls`."""
     for name, op, node, how in rows:
         general = getattr(cls, name)
         method = how(op, cls, general, node)
@@ -201,7 +201,7 @@ assemble(Tensor, OF_TENSOR)
 
 
 def _as_function(name: str, op: Op, node: str, how: Callable[[Op, Any, Method, str], Method]) -> None:
-    """The function of the package that is a method of a row: it goes the same short way."""
+    """Return the function of the package for a method of a row, with the same fast path."""
     general = FUNCTIONS[name]
     FUNCTIONS[name] = wraps(general)(how(op, Tensor, general, node))
 

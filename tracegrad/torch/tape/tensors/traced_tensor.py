@@ -1,7 +1,7 @@
-"""The Tensor inside a trace.
+"""Tensor inside a trace.
 
-Its `array` is a tracer. What is done to it is recorded twice: in the trace's graph, and on the tape, by the code that
-eager Tensors run; so a backward pass inside a trace becomes nodes of the graph.
+Its `array` is a tracer. Operations are recorded twice: in the graph of the trace, and on the tape, by the code of eager
+Tensors. A backward pass inside a trace therefore becomes nodes of the graph.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ __all__ = ["TracedTensor", "entered"]
 
 
 class TracedTensor(Tensor):
-    """A Tensor inside a trace: its `array` is a tracer, and what is done to it is recorded twice, in the trace's graph
-    and on the tape; so a backward pass inside a trace becomes nodes of the graph."""
+    """Tensor inside a trace: its `array` is a tracer, and operations are recorded in the graph and on the tape.
+
+    A backward pass inside a trace therefore becomes nodes of the graph.
+    """
 
     level = Level.TRACED_TENSOR
     # Of the stand-in of a Tensor from outside: what the trace knows of it. Its gradient is read when it is asked for.
@@ -47,9 +49,9 @@ class TracedTensor(Tensor):
 
     @property
     def _grad(self) -> Any:
-        found = self._outside
-        if found is not None and not found.read:
-            self._kept_grad = self.array._grad_of(found)
+        result = self._outside
+        if result is not None and not result.read:
+            self._kept_grad = self.array._grad_of(result)
         return self._kept_grad
 
     @_grad.setter
@@ -63,10 +65,10 @@ class TracedTensor(Tensor):
             self.array.builder.tensors.hooks_of(self._outside)
 
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        given = tuple([self._lift(x) if isinstance(x, Recorded) else x for x in operands])
-        arrays = tuple([x.array if isinstance(x, Recorded) else x for x in given])
+        args = tuple([self._lift(x) if isinstance(x, Recorded) else x for x in operands])
+        arrays = tuple([x.array if isinstance(x, Recorded) else x for x in args])
         arrays = in_one_dtype(op, arrays)
-        return self._result(op, given, arrays, params, self._traced(op, arrays, params))
+        return self._result(op, args, arrays, params, self._traced(op, arrays, params))
 
     def _traced(self, op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
         try:
@@ -86,7 +88,7 @@ class TracedTensor(Tensor):
         return get_item(entered(self), index)
 
     def clone(self, *, memory_format: Any = None) -> Any:
-        """A copy, which derivatives flow through."""
+        """Return a copy, which derivatives flow through."""
         return super(TracedTensor, entered(self)).clone(memory_format=memory_format)
 
     _alias = clone
@@ -134,7 +136,7 @@ class TracedTensor(Tensor):
 
 
 def _as_array(array: Any) -> Any:
-    """The array of a Tensor: one without axes is no scalar of NumPy's, and has views."""
+    """Return the array of a Tensor; one without axes is no NumPy scalar, and has views."""
     if hasattr(array, "is_array"):
         if array.weak and not array.is_array:  # the number stays one to the code that has it
             array = type(array)(array.builder, array.node)
@@ -149,7 +151,7 @@ Tensor._inside = TracedTensor
 
 
 def entered(x: Any) -> Any:
-    """What stands for a Tensor, or for those in a list, in the region that is being recorded, if there is one."""
+    """Return the values that replace a Tensor, or Tensors in a list, in the region being recorded, if there is one."""
     if isinstance(x, TracedTensor):
         return x.array._entered(x)
     return type(x)(map(entered, x)) if type(x) in (list, tuple) else x

@@ -1,4 +1,4 @@
-"""SciPy's own distributions, each by `import` too: `import autograd.scipy.stats.norm as norm`."""
+"""SciPy's own distributions, each importable as a module: `import autograd.scipy.stats.norm as norm`."""
 
 from tracegrad.utils.lazy_import import mirrored
 

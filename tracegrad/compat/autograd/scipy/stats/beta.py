@@ -1,4 +1,4 @@
-"""The methods of `scipy.stats.beta`."""
+"""Methods of `scipy.stats.beta`."""
 
 from tracegrad.utils.lazy_import import mirrored
 

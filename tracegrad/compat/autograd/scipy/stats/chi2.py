@@ -1,4 +1,4 @@
-"""The methods of `scipy.stats.chi2`."""
+"""Methods of `scipy.stats.chi2`."""
 
 from tracegrad.utils.lazy_import import mirrored
 

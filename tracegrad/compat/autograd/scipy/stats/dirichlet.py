@@ -1,4 +1,4 @@
-"""The methods of `scipy.stats.dirichlet`."""
+"""Methods of `scipy.stats.dirichlet`."""
 
 from tracegrad.utils.lazy_import import mirrored
 

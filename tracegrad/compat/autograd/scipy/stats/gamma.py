@@ -1,4 +1,4 @@
-"""The methods of `scipy.stats.gamma`."""
+"""Methods of `scipy.stats.gamma`."""
 
 from tracegrad.utils.lazy_import import mirrored
 

@@ -1,4 +1,4 @@
-"""The methods of `scipy.stats.multivariate_normal`."""
+"""Methods of `scipy.stats.multivariate_normal`."""
 
 from tracegrad.utils.lazy_import import mirrored
 

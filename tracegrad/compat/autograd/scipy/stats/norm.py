@@ -1,4 +1,4 @@
-"""The methods of `scipy.stats.norm`."""
+"""Methods of `scipy.stats.norm`."""
 
 from tracegrad.utils.lazy_import import mirrored
 

@@ -1,4 +1,4 @@
-"""The methods of `scipy.stats.poisson`."""
+"""Methods of `scipy.stats.poisson`."""
 
 from tracegrad.utils.lazy_import import mirrored
 

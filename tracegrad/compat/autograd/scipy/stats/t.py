@@ -1,4 +1,4 @@
-"""The methods of `scipy.stats.t`."""
+"""Methods of `scipy.stats.t`."""
 
 from tracegrad.utils.lazy_import import mirrored
 
