@@ -283,3 +283,22 @@ print(json.dumps(t.grad.tolist()))
 def test_a_function_that_has_the_name_of_its_module_stays_a_function() -> None:
     code = "import tracegrad as tg; tg.autograd; import tracegrad.autograd.gradcheck; tg.autograd.gradcheck.__code__"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_is_imported_late_is_there_in_a_new_process() -> None:
+    """Rules of complex numbers are in a module that only the pass imports: without them, imaginary parts were lost."""
+    program = """
+import numpy as np
+import tracegrad as tg
+
+x = np.linspace(0.5, 1.5, 3)
+for f in (lambda x: 1j * x, lambda x: np.exp(1j * x), lambda x: x + 1j * np.sqrt(x)):
+    for _ in range(2):
+        np.testing.assert_allclose(tg.trace(f)(x), f(x), rtol=1e-14)
+    np.testing.assert_allclose(tg.vmap(f)(np.stack([x, x]))[1], f(x), rtol=1e-14)
+    np.testing.assert_allclose(tg.grad(lambda x: np.abs(f(x)).sum())(x).shape, x.shape)
+"""
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], cwd=PACKAGE.parent, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr

@@ -20,6 +20,7 @@ from tracegrad.ops.calls.complex_call import call_joined
 from tracegrad.ops.core.forms import Branch, Compose, Identity, Repeat, Run, While
 from tracegrad.ops.core.op import Op
 from tracegrad.ops.elementwise.complex import lies
+from tracegrad.passes.dtypes import complex_functions  # noqa: F401 (which adds its rules to `RULES`)
 from tracegrad.passes.dtypes.complex_pairs import RULES, Pair, joined, moved_together, parted
 from tracegrad.passes.dtypes.legalize import has_complex
 

@@ -11,7 +11,7 @@ from tracegrad.errors import located
 from tracegrad.ops.core.op import Carrier
 from tracegrad.torch.functions.core.dims import one
 from tracegrad.torch.functions.core.registry import METHODS
-from tracegrad.torch.functions.indexing import slicing  # noqa: F401  (they register the methods)
+from tracegrad.torch.functions.indexing import shapes, slicing  # noqa: F401  (they register the methods)
 
 __all__ = ["OF_METHODS"]
 
