@@ -24,11 +24,12 @@ import scipy.special
 import scipy.stats
 
 HERE = Path(__file__).parent
-sys.path.append(str(HERE.parent / "tests"))
+TESTS = HERE.parent / "tests"
+sys.path += [str(TESTS), str(TESTS / "scipy_api")]
 
 from numpy_calls import IN_PLACE, MORE, ROUGH, SMOOTH, calls  # noqa: E402
+from numpy_expressions import ARRAYS, CREATION, EXPRESSIONS  # noqa: E402
 from random_programs import interpreted  # noqa: E402
-from test_numpy_functions import ARRAYS, CREATION, EXPRESSIONS  # noqa: E402
 
 import tracegrad as tg  # noqa: E402
 from tracegrad import numpy_api, passes, tree  # noqa: E402

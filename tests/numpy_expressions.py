@@ -190,3 +190,18 @@ EXPRESSIONS = _expressions()
 
 
 SCOPE = {"np": np, "sp": sp, "ARR": ARRAYS, "__builtins__": __builtins__}
+
+# Functions that make arrays.
+CREATION = """
+np.zeros(3) | np.zeros((2, 3), int) | np.ones((2, 2), dtype=np.float32) | np.full((2, 2), 7)
+np.full(3, 1.5, dtype=int) | np.full((2, 4), v) | np.arange(5) | np.arange(1, 7, 2) | np.arange(5, 0, -2)
+np.arange(0.0, 1.0, 0.3) | np.arange(3, dtype=float) | np.arange(2, 2) | np.arange(0.5) | np.linspace(0, 1)
+np.linspace(2.0, 3.0, 5) | np.linspace(0, 1, 4, endpoint=False) | np.linspace(0, 1, 1) | np.linspace(0, 1, 0)
+np.linspace(0, 1, 3, retstep=True) | np.linspace(0, 10, 5, dtype=int) | np.linspace(s, 3.0, 4)
+np.linspace(v, 2 * v, 3) | np.linspace(v, 2 * v, 3, axis=1) | np.logspace(0, 2, 3) | np.eye(3) | np.eye(2, 4, 1)
+np.eye(3, dtype=int) | np.identity(3) | np.tri(3) | np.tri(3, 4, 1, dtype=int) | np.array([1, 2, 3])
+np.array([[1.0, 2.0], [3.0, 4.0]], dtype=np.float32) | np.array(3) | np.asarray([1.0]) | np.ascontiguousarray(2.0)
+np.asanyarray(v) | np.array([s, s]) | np.array([[s, 1.0], [2, s]]) | np.array([v, [1, 2, 3, 4]])
+np.array(v, copy=True) | np.array(v, ndmin=3) | np.array([f[0], i[0]]) | np.array(a, dtype=int)
+np.asarray(a, dtype=np.float32) | np.array((v, v), float) | np.array(2.5, int)
+"""

@@ -1,10 +1,11 @@
-"""Read the plan of the program that a call of a traced function runs."""
+"""Read the plan of a program, and where its pieces of machine code come from."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tracegrad.codegen.plan.planner import Plan
+from tracegrad.runtime.execution.program import Program
 
 
 def plan_of(fun: Any, *args: Any) -> Plan:
@@ -13,3 +14,8 @@ def plan_of(fun: Any, *args: Any) -> Plan:
     path, *_ = fun.find(call)
     plan: Plan = path.program.report.plan
     return plan
+
+
+def sources(program: Program) -> list[str]:
+    """Where the pieces of a program were found."""
+    return [origin.source for _, origin in program.report.pieces]

@@ -43,8 +43,8 @@ def run(module: Any, call: str) -> list[Any]:
     seeds = [_weights(module, x).requires_grad_() for x in outputs]
     grads = module.autograd.grad(outputs, wanted, seeds, create_graph=True, allow_unused=True)
     live = [(g * _weights(module, g)).sum() for g in grads if g is not None and g.requires_grad]
-    match = module.autograd.grad(live, [*outputs, *wanted, *seeds], allow_unused=True)
-    return [None if g is None else (g + 0).tolist() for g in match]
+    gradients = module.autograd.grad(live, [*outputs, *wanted, *seeds], allow_unused=True)
+    return [None if g is None else (g + 0).tolist() for g in gradients]
 
 
 def _weights(module: Any, x: Any) -> Any:

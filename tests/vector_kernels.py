@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import sys
 from typing import Any
 
 import numpy as np
+import pytest
 
+from tracegrad.codegen.kernels import vector_kernel, vector_memory, vectorize
 from tracegrad.codegen.loopir.kernel import (
     Kernel,
     Operand,
@@ -104,3 +107,14 @@ def numbers(dtype: str, *shape: int) -> Any:
     if dtype == "bool":
         return rng.random(shape) < 0.8
     return rng.integers(0 if dtype[0] == "u" else -3, 4, shape).astype(DTYPES[dtype])
+
+
+def with_vectors_of(size: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Let kernels have vectors of so many bytes, as on other machines, and compile them anew; the size itself."""
+    monkeypatch.setattr(vectorize, "vector_bytes", lambda: size)
+    monkeypatch.setattr(vectorize, "dear_bytes", lambda: size)
+    monkeypatch.setattr(vectorize, "narrowest_bytes", lambda: 1)
+    for module in (vector_kernel, vector_memory):  # as CPUs do that have no longer vectors
+        monkeypatch.setattr(module, "stores_slowly_with_masks", lambda: size == 32)
+    monkeypatch.setattr(sys.modules[__name__], "CODE", {})
+    return size

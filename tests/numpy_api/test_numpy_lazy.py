@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from along import replayed
+from finite_differences import derivative_along
 from numpy_calls import IN_PLACE, MORE, RARE_ROUGH, RARE_SMOOTH, ROUGH, SMOOTH, calls
 from numpy_expressions import ARRAYS
-from slopes import slope
 
 import tracegrad as tg
 from tracegrad.torch.tape import TapeArray
@@ -83,7 +83,9 @@ def test_what_is_changed_in_place_is_what_numpy_makes_of_it(statement: str) -> N
     e = [np.random.default_rng(k).normal(size=A[name].shape) if k in real else None for k, name in enumerate(names)]
     gradient = tg.grad(lambda *xs: total(function(*xs)), argnums=tuple(real))(*arrays)
     result = sum(np.sum(g * e[k]) for k, g in zip(real, gradient))
-    np.testing.assert_allclose(result, slope(lambda *xs: total(function(*xs)), arrays, e), rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(
+        result, derivative_along(lambda *xs: total(function(*xs)), arrays, e), rtol=1e-7, atol=1e-8
+    )
 
 
 def is_of_floats(expression: str) -> bool:
@@ -114,12 +116,12 @@ def test_first_and_second_derivatives_in_both_modes_are_differences(expression: 
     def along(*xs: Any) -> Any:
         return sum(np.sum(g * v) for g, v in zip(gradient(*xs), e))
 
-    wanted = slope(number, point, e)
+    wanted = derivative_along(number, point, e)
     np.testing.assert_allclose(along(*point), wanted, rtol=1e-7, atol=1e-8)
     with replayed():
         np.testing.assert_allclose(tg.jvp(number, tuple(point), tuple(e))[1], wanted, rtol=1e-7, atol=1e-8)
         second = tg.jvp(along, tuple(point), tuple(d))[1]
-    np.testing.assert_allclose(second, slope(along, point, d), rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(second, derivative_along(along, point, d), rtol=1e-6, atol=1e-7)
     with tg.disable_jit():
         np.testing.assert_allclose(along(*point), wanted, rtol=1e-7, atol=1e-8)
 
@@ -159,7 +161,7 @@ def test_views_by_strides_are_those_of_numpy() -> None:
     np.testing.assert_array_equal(tg.trace(windows)(x), windows(x))
     gradient = tg.grad(lambda x: total(windows(x)))
     e = np.cos(np.arange(6.0))
-    np.testing.assert_allclose(gradient(x) @ e, slope(lambda x: total(windows(x)), [x], [e]), rtol=1e-8)
+    np.testing.assert_allclose(gradient(x) @ e, derivative_along(lambda x: total(windows(x)), [x], [e]), rtol=1e-8)
     with pytest.raises(IndexError, match="beyond the elements"):
         tg.trace(lambda x: as_strided(x, (7,), (8,)))(x)
 
@@ -187,7 +189,7 @@ def test_views_by_strides_are_written_to_as_those_of_numpy() -> None:
         assert (answer[1].strides, answer[2:]) == (wanted[1].strides, (True, False))
         assert np.shares_memory(answer[0], answer[1])
     outcome = lambda x: total(np.sin(written_by_strides(x)[0]))  # noqa: E731
-    expected = slope(outcome, [x], [e])
+    expected = derivative_along(outcome, [x], [e])
     np.testing.assert_allclose(tg.grad(outcome)(x) @ e, expected, rtol=1e-7)
     np.testing.assert_allclose(tg.jvp(outcome, (x,), (e,))[1], expected, rtol=1e-7)
     rows = tg.vmap(lambda x: written_by_strides(x)[0])(np.stack([x, e]))

@@ -149,10 +149,10 @@ def test_values_and_gradients_are_pytorchs(call: str) -> None:
     inputs = {name: tg.tensor(INPUTS[name], requires_grad=True) for name in names_in(call)}
     out = eval(call, {"f": tg, **inputs})
     seed = tg.tensor(weights(out.shape, out.dtype))
-    matches = [out.detach(), *tg.autograd.grad(out, list(inputs.values()), seed)]
+    values = [out.detach(), *tg.autograd.grad(out, list(inputs.values()), seed)]
     rtol = 2e-6 if out.dtype == np.complex64 else 1e-10
-    assert len(matches) == len(RECORDED[call])
-    for got, want in zip(matches, RECORDED[call]):
+    assert len(values) == len(RECORDED[call])
+    for got, want in zip(values, RECORDED[call]):
         expected = from_parts(want, got)
         assert got.shape == expected.shape
         np.testing.assert_allclose(got.numpy(), expected, rtol=rtol, atol=rtol)

@@ -216,8 +216,8 @@ def test_the_mixed_derivative_of_a_power_is_the_limit(power: Callable[[Any, Any]
             derivative: Callable[[Any], Any] = lambda x, p=exponent: mp.power(x, p) * mp.log(x)  # noqa: E731
             expected = NAN if np.isnan(base + exponent) else _side(derivative, base, 1, 1)
             assert expected is not None
-            matches = [result[k] for result in results]
-            np.testing.assert_allclose(matches, expected, rtol=1e-12, err_msg=f"at {base}**{exponent}")
+            mixed = [result[k] for result in results]
+            np.testing.assert_allclose(mixed, expected, rtol=1e-12, err_msg=f"at {base}**{exponent}")
 
 
 def test_the_mixed_derivative_of_a_power_of_tensors_is_the_limit_where_it_is_asked_by_way_of_the_base() -> None:

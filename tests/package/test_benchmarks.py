@@ -390,9 +390,9 @@ def test_an_unknown_benchmark_is_named(capsys):
 
 @pytest.mark.parametrize("name", ["call_overhead", "logistic", "mlp_step"])
 def test_tracegrad_agrees_with_numpy_by_hand_in_the_benchmark(name):
-    (match,) = importlib.import_module(f"benchmarks.bench_{name}").cases(harness.QUICK)
-    chosen = {peer: match.peers[peer] for peer in ("tracegrad", "tracegrad eager", "numpy by hand")}
-    result = run_case(Case(match.name, chosen, match.expected), FAST)
+    (case,) = importlib.import_module(f"benchmarks.bench_{name}").cases(harness.QUICK)
+    chosen = {peer: case.peers[peer] for peer in ("tracegrad", "tracegrad eager", "numpy by hand")}
+    result = run_case(Case(case.name, chosen, case.expected), FAST)
     assert [row.status for row in result.rows] == ["ok", "ok", "ok"], harness.table(result)
 
 

@@ -50,20 +50,20 @@ def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, bra
     seeded = [k for k, ct in enumerate(cts) if ct is not None]
     wrt = [i - 1 for i in wanted if i and aval_of(operands[i]).is_inexact]
     passes = [joint(branch, wrt, seeded) for branch in branches]
-    matches = sorted({i for _, reached in passes for i in reached})
-    if not matches:
+    reached_inputs = sorted({i for _, reached in passes for i in reached})
+    if not reached_inputs:
         return [None for _ in wanted]
 
     def backwards(both: Graph, reached: Sequence[int]) -> Graph:
         def fn(*args: Any) -> list[Any]:
             pulled = dict(zip(reached, run_region(both, args)[len(ans) :]))
-            return [pulled[i] if i in pulled else zeros_like(args[i]) for i in matches]
+            return [pulled[i] if i in pulled else zeros_like(args[i]) for i in reached_inputs]
 
         return build(fn, both.avals)
 
     inputs = [*operands, *(cts[k] for k in seeded)]
     results = cond(*inputs, branches=tuple([backwards(*each) for each in passes]))
-    pulled = {i + 1: ct for i, ct in zip(matches, results)}
+    pulled = {i + 1: ct for i, ct in zip(reached_inputs, results)}
     return [pulled.get(i) for i in wanted]
 
 
@@ -71,20 +71,20 @@ def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, bra
 def _(tangents: Sequence[Any], ans: Any, *operands: Any, branches: tuple[Graph, ...]) -> tuple[Any, ...]:
     moving = [i - 1 for i, t in enumerate(tangents) if t is not None]
     passes = [pushed(branch, moving) for branch in branches]
-    matches = sorted({k for _, reached in passes for k in reached})
-    if not matches:
+    reached_outputs = sorted({k for _, reached in passes for k in reached})
+    if not reached_outputs:
         return tuple([None for _ in ans])
 
     def forwards(both: Graph, reached: Sequence[int]) -> Graph:
         def fn(*args: Any) -> list[Any]:
             out = run_region(both, args)
             ts = dict(zip(reached, out[len(ans) :]))
-            return [ts[k] if k in ts else zeros_like(out[k]) for k in matches]
+            return [ts[k] if k in ts else zeros_like(out[k]) for k in reached_outputs]
 
         return build(fn, both.avals)
 
     inputs = [*operands, *(t for t in tangents if t is not None)]
-    results = dict(zip(matches, cond(*inputs, branches=tuple([forwards(*each) for each in passes]))))
+    results = dict(zip(reached_outputs, cond(*inputs, branches=tuple([forwards(*each) for each in passes]))))
     return tuple([results.get(k) for k in range(len(ans))])
 
 

@@ -364,8 +364,8 @@ def _constant_or_array(i: Any, peer: Any) -> Any:
 # -- x[index] ------------------------------------------------------------------------------------------------------
 def getitem(x: Any, index: Any) -> Any:
     """`x[index]`."""
-    if hasattr(x, "_span") and (match := x._span(index)) is not None:
-        return match
+    if hasattr(x, "_span") and (span := x._span(index)) is not None:
+        return span
     steps = plan(x, index)
     result = steps.read(x)
     if steps.indices:

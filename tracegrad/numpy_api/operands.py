@@ -273,9 +273,9 @@ def read_only(x: Any, result: Any, lying: Callable[[Any], Any]) -> Any:
     """`result`, which NumPy makes a view of `x` that cannot be updated: `lying` of an ndarray is that view of it."""
 
     def sealed(place: Any) -> Any:
-        match = lying(place)
-        match.flags.writeable = False
-        return match
+        layout = lying(place)
+        layout.flags.writeable = False
+        return layout
 
     return x._viewed(result, None, sealed) if getattr(x, "_tracks_views", False) else result
 

@@ -255,8 +255,8 @@ def _where(mask: Any, result: Any, out: Any) -> Any:
     results = result if several else (result,)
     before = [None] * len(results) if out is None else out
     chosen = []
-    for match, old in zip(results, before):
-        inside, new = arrays(mask, match)
+    for computed, old in zip(results, before):
+        inside, new = arrays(mask, computed)
         chosen.append(elementwise.where(inside, new, (False if new.dtype.kind == "b" else 0) if old is None else old))
     return tuple(chosen) if several else chosen[0]
 

@@ -86,9 +86,9 @@ class LossPlot:
 
 
 def _loss_of(result: Any) -> float | None:
-    match = getattr(result, "cost", None)
-    match = getattr(result, "fun", None) if match is None else match
-    return None if match is None else float(match)
+    loss = getattr(result, "cost", None)
+    loss = getattr(result, "fun", None) if loss is None else loss
+    return None if loss is None else float(loss)
 
 
 def _in_notebook() -> bool:

@@ -107,8 +107,8 @@ def _pushed_by_vjp(call: Call, leaves: Sequence[Any], places: Sequence[int], mov
 
     def pull(*cts: Any) -> list[Any]:
         bwd = inlined(custom.bwd)(*call.fixed, residuals, tree.unflatten(call.result, cts))
-        match = _cotangents(call, bwd, leaves)
-        return [zeros_like(leaves[k]) if match[k] is None else match[k] for k in places]
+        cotangents = _cotangents(call, bwd, leaves)
+        return [zeros_like(leaves[k]) if cotangents[k] is None else cotangents[k] for k in places]
 
     start = [zeros_like(x) for x in outputs]
     _, pushforward = eager_vjp(pull, start) if any(isinstance(x, Recorded) for x in leaves) else traced_vjp(pull, start)

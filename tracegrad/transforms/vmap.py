@@ -77,8 +77,8 @@ class _Batch:
     """The leaves of a call, the mapped ones with the batch along axis 0, and the batch size."""
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Any, axis_size: Any, who: Description):
-        self.given = args, kwargs
-        self.leaves = tree.leaves(self.given)
+        self.call = args, kwargs
+        self.leaves = tree.leaves(self.call)
         axes = _of_arguments(in_axes, args, who)
         axes += [0] * (len(self.leaves) - len(axes))
         names = _names(args, kwargs, who)
@@ -97,7 +97,7 @@ class _Batch:
         leaves = list(self.leaves)
         for k, x in zip(self.places, given):
             leaves[k] = x
-        args, kwargs = _with_leaves(self.given, iter(leaves))
+        args, kwargs = _with_leaves(self.call, iter(leaves))
         return args, kwargs
 
 
@@ -249,11 +249,11 @@ def _at_once(
 
     like = [Like(Aval(x.shape[1:], x.dtype), x) for x in batch.mapped]
     examples = batch.size if chunks is None else min(chunks[0], batch.size)
-    match = closed(one, like, str(who), once=True, examples=examples)
-    flags = [True] * len(like) + [False] * len(match.captured)
+    region = closed(one, like, str(who), once=True, examples=examples)
+    flags = [True] * len(like) + [False] * len(region.captured)
 
     def rows(size: int, mapped: Sequence[Any]) -> tuple[list[Any], list[bool]]:
-        return replay_batched(match.graph, size, flags, [*mapped, *match.captured])
+        return replay_batched(region.graph, size, flags, [*mapped, *region.captured])
 
     for k in updates.places:
         batch.mapped[k] = batch.mapped[k].clone()  # what a derivative needs of it is what it was
@@ -262,10 +262,10 @@ def _at_once(
             outputs, many = rows(batch.size, batch.mapped)
         else:
             outputs, many = _in_chunks(rows, batch, *chunks)
-    shown = [weakened(x) if weak and not m else x for x, m, weak in zip(outputs, many, match.weak)]
+    shown = [weakened(x) if weak and not m else x for x, m, weak in zip(outputs, many, region.weak)]
     if not updates.places:
-        return shown, many, match.structure
-    result, updated = tree.unflatten(match.structure, range(len(shown)))
+        return shown, many, region.structure
+    result, updated = tree.unflatten(region.structure, range(len(shown)))
     count = len(shown) - len(updated)
     updates.write(shown[count:], many[count:])
     return shown[:count], many[:count], tree.structure(result)

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from vector_kernels import numbers, ran, v
+from vector_kernels import numbers, ran, v, with_vectors_of
 
 import tracegrad as tg
-from tracegrad.codegen.kernels import vector_kernel, vector_memory, vectorize
+from tracegrad.codegen.kernels import vectorize
 from tracegrad.codegen.kernels.loop_order import arrange
 from tracegrad.codegen.kernels.vectorize import vectors_of
 from tracegrad.codegen.loopir.kernel import Compute, Guard, Index, Kernel, Load, Loop, Operand, Reduce, Store, flattened
@@ -35,14 +35,7 @@ def kernel_of(size: int, body: list[Any], cost: int = 5, **buffers: str) -> Kern
 @pytest.fixture(params=[64, 32], autouse=True)
 def width(request: Any, monkeypatch: pytest.MonkeyPatch) -> int:
     """The bytes of a vector, as machines have them."""
-    monkeypatch.setattr(vectorize, "vector_bytes", lambda: request.param)
-    monkeypatch.setattr(vectorize, "dear_bytes", lambda: request.param)
-    monkeypatch.setattr(vectorize, "narrowest_bytes", lambda: 1)
-    for module in (vector_kernel, vector_memory):  # as CPUs do that have no longer vectors
-        monkeypatch.setattr(module, "stores_slowly_with_masks", lambda: request.param == 32)
-    monkeypatch.setattr("vector_kernels.CODE", {})
-    result: int = request.param
-    return result
+    return with_vectors_of(request.param, monkeypatch)
 
 
 @pytest.mark.parametrize("size", SHORT)

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from vector_kernels import DTYPES, numbers, ran, rng, v
+from vector_kernels import DTYPES, numbers, ran, rng, v, with_vectors_of
 
 import tracegrad as tg
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr import scalar
-from tracegrad.codegen.kernels import vector_kernel, vector_memory, vectorize
+from tracegrad.codegen.kernels import vectorize
 from tracegrad.codegen.kernels.scalar_kernel import kernel_function
 from tracegrad.codegen.kernels.vectorize import vectors_of
 from tracegrad.codegen.loopir.kernel import (
@@ -54,14 +54,7 @@ INTEGERS = ("i64", "i32", "i8", "u64", "u16")
 @pytest.fixture(params=[64, 32, 0])
 def width(request: Any, monkeypatch: pytest.MonkeyPatch) -> int:
     """The bytes of a vector, as machines have them; for none, LLVM makes the vectors."""
-    monkeypatch.setattr(vectorize, "vector_bytes", lambda: request.param)
-    monkeypatch.setattr(vectorize, "dear_bytes", lambda: request.param)
-    monkeypatch.setattr(vectorize, "narrowest_bytes", lambda: 1)
-    for module in (vector_kernel, vector_memory):  # as CPUs do that have no longer vectors
-        monkeypatch.setattr(module, "stores_slowly_with_masks", lambda: request.param == 32)
-    monkeypatch.setattr("vector_kernels.CODE", {})
-    result: int = request.param
-    return result
+    return with_vectors_of(request.param, monkeypatch)
 
 
 def kernel_of(loops: list[Loop], body: list[Any], cost: int, **buffers: str) -> Kernel:

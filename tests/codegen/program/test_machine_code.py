@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from exact import compiled
 from graphs import f64
-from program_cases import sources
+from plans import sources
 
 import tracegrad as tg
 from tracegrad.errors import CacheWarning

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from exact import assert_same, compiled, full_slice, whole
 from graphs import REAL, f32, f64, i64, vjp_of
-from program_cases import sources
+from plans import sources
 
 from tracegrad.avals import Aval, aval_of
 from tracegrad.codegen.loopir.steps import Launch
@@ -359,7 +359,7 @@ def test_a_plan_is_made_again_for_who_asks(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_graph_with_an_object_in_it_is_planned_each_time(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    match = passes_run(monkeypatch)
+    runs = passes_run(monkeypatch)
     request.addfinalizer(lambda: TABLE.pop("applied_to"))
 
     @primitive()
@@ -370,7 +370,7 @@ def test_a_graph_with_an_object_in_it_is_planned_each_time(
     for each in (np.sin, np.cos, np.cos):
         (result,) = compiled(build(lambda x: [applied_to(x, function=each)], [f64(5)])).run([np.ones(5)])  # noqa: B023
         assert np.array_equal(result, each(np.ones(5)))
-    assert len(match) == 3
+    assert len(runs) == 3
 
 
 def test_plans_that_were_not_asked_for_go_first(monkeypatch: pytest.MonkeyPatch) -> None:

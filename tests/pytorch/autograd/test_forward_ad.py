@@ -33,8 +33,8 @@ def _moved(fn: Callable[..., Any], primals: Any, tangents: Any) -> list[Any]:
     with fw.dual_level():
         results = fn(*[fw.make_dual(x, t) for x, t in zip(primals, tangents)])
         several = isinstance(results, tuple | list)
-        matches = [fw.unpack_dual(y).tangent for y in (results if several else (results,)) if y.dtype.kind in "fc"]
-        return [None if t is None else t.detach() for t in matches]
+        tangents_out = [fw.unpack_dual(y).tangent for y in (results if several else (results,)) if y.dtype.kind in "fc"]
+        return [None if t is None else t.detach() for t in tangents_out]
 
 
 def _function(call: str) -> tuple[Callable[..., Any], list[str]]:

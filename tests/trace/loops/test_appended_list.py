@@ -6,7 +6,7 @@ import importlib
 
 import numpy as np
 import pytest
-from call_differences import differences
+from finite_differences import gradient_of
 
 import tracegrad as tg
 
@@ -21,7 +21,7 @@ def require_as_numpy(f, *inputs, traces=None):
         before = p.copy()
         value, gradient = g(p)
         np.testing.assert_allclose(value, f(p), rtol=1e-11)
-        np.testing.assert_allclose(gradient, differences(f, p), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(gradient, gradient_of(f, p), rtol=1e-5, atol=1e-6)
         np.testing.assert_array_equal(p, before)
     if traces is not None:
         assert g.cache_info().traces == traces

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from slopes import slope
+from finite_differences import derivative_along
 
 import tracegrad as tg
 from tracegrad.errors import UnsupportedError
@@ -131,11 +131,11 @@ def test_values_and_derivatives_are_those_of_plain_python(case: str) -> None:
     if "types" in case:  # float32
         return
     result = tg.grad(number)(X) @ e
-    np.testing.assert_allclose(result, slope(number, [X], [e]), rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(result, derivative_along(number, [X], [e]), rtol=1e-7, atol=1e-8)
     np.testing.assert_allclose(tg.jvp(number, (X,), (e,))[1], result, rtol=1e-12)
     gradient = tg.grad(number)
     twice = tg.grad(lambda x: gradient(x) @ e)(X) @ e
-    np.testing.assert_allclose(twice, slope(lambda x: gradient(x) @ e, [X], [e]), rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(twice, derivative_along(lambda x: gradient(x) @ e, [X], [e]), rtol=1e-6, atol=1e-7)
 
 
 def test_what_a_vectorized_function_reads_is_read_at_each_call() -> None:

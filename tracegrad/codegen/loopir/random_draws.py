@@ -51,16 +51,16 @@ def native_of(node: Node) -> Native | None:
     return Native(result[0], count, *result[1:]) if usual and few and (not scaled or _is_plain()) else None
 
 
-def _takes(make: Callable[..., Any], given: list[Any], named: dict[str, Any]) -> bool:
+def _takes(make: Callable[..., Any], args: list[Any], named: dict[str, Any]) -> bool:
     names = make.__code__.co_varnames[: make.__code__.co_argcount]
-    return len(given) <= len(names) and set(named) <= set(names[len(given) :])
+    return len(args) <= len(names) and set(named) <= set(names[len(args) :])
 
 
 def _standard(distribution: str) -> Callable[..., Any]:
-    def found(size: Any = None, dtype: Any = "float64", method: Any = "zig") -> Any:
+    def draw_standard(size: Any = None, dtype: Any = "float64", method: Any = "zig") -> Any:
         return (distribution,) if dtype in ("float64", "d", "f8") and method == "zig" else None
 
-    return found
+    return draw_standard
 
 
 def _normal(loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:

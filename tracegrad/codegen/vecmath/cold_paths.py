@@ -83,10 +83,10 @@ def computed_if_any(condition: Mask, body: Callable[[], Sequence[Real]], otherwi
     bits = builder.bitcast(condition.value, ir.IntType(lanes))
     before = builder.block
     with builder.if_then(builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0)), likely=False):
-        match = body()
+        computed = body()
         inside = builder.block
     results = []
-    for rare, usual in zip(match, otherwise, strict=True):
+    for rare, usual in zip(computed, otherwise, strict=True):
         result = builder.phi(usual.value.type)
         result.add_incoming(usual.value, before)
         result.add_incoming(rare.value, inside)
@@ -99,9 +99,9 @@ def _lane_by_lane(module: ir.Module, function: ir.Function, form: Format) -> ir.
     vector."""
     lanes = lanes_of(form.real)
     symbol = f"{function.name}x{lanes}"
-    match: ir.Function | None = module.globals.get(symbol)
-    if match is not None:
-        return match
+    known: ir.Function | None = module.globals.get(symbol)
+    if known is not None:
+        return known
     mask = of_lanes(ir.IntType(1), lanes)
     several = ir.Function(module, ir.FunctionType(form.real, [form.real, mask, form.real]), symbol)
     several.linkage = "internal"

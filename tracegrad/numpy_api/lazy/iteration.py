@@ -71,10 +71,10 @@ class Vectorized:
         return [len([name for name in each.split(",") if name.strip()]) for each in inputs]
 
     def _gathered(self, results: list[Any], lead: tuple[int, ...], number: int) -> Any:
-        matches = arrays(*results)
-        dtype = matches[0].dtype if self.otypes is None else self.otypes[number]
-        matches = [to_dtype(x, dtype) for x in matches]
-        return reshape(stack(matches, 0), shape=(*lead, *matches[0].shape)) if lead else matches[0]
+        values = arrays(*results)
+        dtype = values[0].dtype if self.otypes is None else self.otypes[number]
+        values = [to_dtype(x, dtype) for x in values]
+        return reshape(stack(values, 0), shape=(*lead, *values[0].shape)) if lead else values[0]
 
 
 def frompyfunc(func: Any, /, nin: int, nout: int, **kwargs: Any) -> Any:

@@ -196,8 +196,8 @@ class _Row:
     def apply(self, operands: tuple[Any, ...]) -> Any:
         """The right side for `operands`, or None if the left side does not match."""
         env: dict[str, Any] = {}
-        for match, x in zip(self.matchers, operands):
-            if not match(x.node if isinstance(x, Value) else x, env):
+        for matcher, x in zip(self.matchers, operands):
+            if not matcher(x.node if isinstance(x, Value) else x, env):
                 return None
         x = env["x"]
         if not isinstance(x, Node) or x.aval.dtype.kind not in self.rule.kinds:

@@ -106,8 +106,8 @@ def _rebuilt(graph: Graph, kept: dict[Node, _Kept]) -> Graph:
         if new is not node:
             moved[node] = new
         nodes.append(new)
-    match = sliced(graph.inputs, nodes, [moved.get(x, x) for x in graph.outputs])
-    return match if moved or len(match.nodes) < len(graph.nodes) else graph
+    rebuilt = sliced(graph.inputs, nodes, [moved.get(x, x) for x in graph.outputs])
+    return rebuilt if moved or len(rebuilt.nodes) < len(graph.nodes) else graph
 
 
 def _read(graph: Graph, outputs: Iterable[int]) -> set[int]:

@@ -128,8 +128,8 @@ class OnTape:
                 )
             )
         wanted = [leaves[s.name] if isinstance(s, Argument) else _stand_in(trace, s) for s in self.tape.wanted]
-        match = engine.grad(outputs, wanted, list(cts), create_graph=True, allow_unused=True)
-        return tuple([zeros_like(x) if ct is None else ct for x, ct in zip(wanted, match)])
+        cotangents = engine.grad(outputs, wanted, list(cts), create_graph=True, allow_unused=True)
+        return tuple([zeros_like(x) if ct is None else ct for x, ct in zip(wanted, cotangents)])
 
     # -- a call ----------------------------------------------------------------------------------------------------
     def finish(self, call: Call, captured: Sequence[Any], outputs: Sequence[Any], owner: Any) -> Any:

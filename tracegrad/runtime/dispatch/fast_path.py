@@ -87,7 +87,9 @@ def hot_call(
         _convert_scalars(code, call)
         held = list[Any]()
         places = {
-            i: match for i, guard in enumerate(trace.world.guards) if code.native and (match := places_of(guard, held))
+            i: locations
+            for i, guard in enumerate(trace.world.guards)
+            if code.native and (locations := places_of(guard, held))
         }
         watched = [trace.world.guards[i] for i in places]
         code.settle(watched)
@@ -112,11 +114,11 @@ def hot_call(
     captured = _rows(code, captured, lies, laid)
     (args, containers), keep = code.given(captured)
     if code.native:
-        table = [place for match in places.values() for place in match]
+        checked = [place for locations in places.values() for place in locations]
         bare = not code.checks and all(text.isidentifier() for text in args)
         quiet = empty(unusual) if bare else None  # without other checks, the entry point checks the mode
-        table += [quiet] if quiet else []
-        code.objects["entry"] = watching(program.entry, table, containers, (watched, keep, held), apart or ())
+        checked += [quiet] if quiet else []
+        code.objects["entry"] = watching(program.entry, checked, containers, (watched, keep, held), apart or ())
     else:
         code.objects["entry"], quiet = program.entry, None
     trouble = [*header.trouble, *([] if quiet else ["unusual"]), *code.trouble, *([] if code.native else ["sprung()"])]

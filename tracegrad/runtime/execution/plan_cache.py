@@ -88,14 +88,14 @@ _numbers: dict[Any, int] = {}
 
 def _number(op: Any) -> int:
     """The number of an op in the table."""
-    match = _numbers.get(op)
-    if match is None:
+    number = _numbers.get(op)
+    if number is None:
         for each in (*TABLE.values(), result):
             _numbers.setdefault(each, len(_numbers))
-        match = _numbers.get(op)
-        if match is None:
+        number = _numbers.get(op)
+        if number is None:
             raise _Unknown
-    return match
+    return number
 
 
 def _value(x: Any) -> Any:

@@ -151,9 +151,9 @@ class Program:
     def _attempt(self, leaves: Sequence[Any]) -> tuple[Any, BaseException | None]:
         tier = self.tier  # None once another thread has compiled
         if tier is not None:
-            match = tier.answers(self, leaves)
-            if match is not None:
-                return match.result, None
+            answer = tier.answers(self, leaves)
+            if answer is not None:
+                return answer.result, None
         self._failure()  # discard the failure of a call of `entry`, which returned MISS
         result = self.entry(*leaves)
         if result is not MISS:

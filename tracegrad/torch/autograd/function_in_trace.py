@@ -46,19 +46,19 @@ class FunctionRule:
         args = [None if spec is None else self._given(spec, next(supply)) for spec in self.specs]
         result = self.cls.pulled(self.context, args)
         floating = [x.dtype.kind in "fc" for x in inputs]
-        match = map(_array, self.inputs.cotangents(self.cls._backward_cls.__name__, result, floating))
-        return [x if x is None or isinstance(x, Carrier) else y._lift(x) for x, y in zip(match, inputs)]
+        arrays = map(_array, self.inputs.cotangents(self.cls._backward_cls.__name__, result, floating))
+        return [x if x is None or isinstance(x, Carrier) else y._lift(x) for x, y in zip(arrays, inputs)]
 
     def push(self, tangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
         args: list[Any] = [None] * self.inputs.number
         for k, spec, t in zip(self.inputs.places, self.inputs.specs, tangents):
             args[k] = self._given(spec, t) if spec.dtype.kind in "fc" else None
         result = self.cls.pushed(self.context, args)
-        match = result if isinstance(result, tuple) else (result,)
-        if len(match) != len(self.specs):
-            text = f"{self.cls.__name__}.jvp returned {len(match)} tangents for {len(self.specs)} outputs"
+        tangents_out = result if isinstance(result, tuple) else (result,)
+        if len(tangents_out) != len(self.specs):
+            text = f"{self.cls.__name__}.jvp returned {len(tangents_out)} tangents for {len(self.specs)} outputs"
             raise RuntimeError(located(text))
-        moved = [t for t, spec in zip(match, self.specs) if spec is not None]
+        moved = [t for t, spec in zip(tangents_out, self.specs) if spec is not None]
         return [self._fitted(t, y) for t, y in zip(moved, outputs)]
 
     def _fitted(self, t: Any, output: Any) -> Any:

@@ -46,8 +46,8 @@ class FunctionNode(Node):
         context = self.context
         args = [self._given(spec, ct, recording) for spec, ct in zip(self.specs, cts)]
         result = self._forward_cls.pulled(context, args)
-        match = self.inputs.cotangents(self.name(), result, self.edges)
-        return match if recording else [x.array if isinstance(x, Recorded) else x for x in match]
+        cotangents = self.inputs.cotangents(self.name(), result, self.edges)
+        return cotangents if recording else [x.array if isinstance(x, Recorded) else x for x in cotangents]
 
     def _given(self, spec: Spec | None, ct: Any, recording: bool) -> Any:
         if ct is None:

@@ -75,7 +75,7 @@ class Opaque:
         try:
             with aside(), no_grad():
                 examples = [x.builder.example(x.node) for x in arrays]
-                match = self.forward(examples)
+                outputs = self.forward(examples)
         except TraceError:
             result = self.cls._foreseen(self.args, kinds)
             if result is None:
@@ -84,9 +84,9 @@ class Opaque:
         except Exception as error:
             arrays[0].builder.world.natives.raises_aside(self.cls.__name__, error)
             raise
-        self.first = (examples, *match, arrays[0].builder.world)
-        self.cls._remember(self.args, kinds, match[1])
-        return match
+        self.first = (examples, *outputs, arrays[0].builder.world)
+        self.cls._remember(self.args, kinds, outputs[1])
+        return outputs
 
     @property
     def key(self) -> Any:
@@ -121,8 +121,8 @@ class Opaque:
             args.append(of_array(ct.copy()) if ct is not None and any(self.tensors) else ct)
         result = self.cls.pulled(context, args)
         wanted = [self.needs[k] for k in self.places]
-        match = self.inputs.cotangents(self.cls._backward_cls.__name__, result, wanted)
-        pairs = [(x, s) for x, s, needed in zip(match, self.inputs.specs, wanted) if needed]
+        cotangents = self.inputs.cotangents(self.cls._backward_cls.__name__, result, wanted)
+        pairs = [(x, s) for x, s, needed in zip(cotangents, self.inputs.specs, wanted) if needed]
         return [np.zeros(s.shape, s.dtype) if x is None else _plain(x) for x, s in pairs]
 
 
@@ -299,10 +299,10 @@ def opaque_backward(context: Any, *cts: Any) -> tuple[Any, ...]:
     avals = [s.aval for k, s in zip(call.places, call.inputs.specs) if call.needs[k]]
     results = opaque(*arrays, results=_described(avals), call=_Backward(call, present))
     owner = next((x for x in saved if isinstance(x, Recorded)), None)
-    matches: list[Any] = [None] * call.inputs.number
+    gradients: list[Any] = [None] * call.inputs.number
     for k, x in zip(places, results):
-        matches[k] = _faced(x, owner)
-    return tuple(matches)
+        gradients[k] = _faced(x, owner)
+    return tuple(gradients)
 
 
 def _described(avals: Sequence[Aval]) -> tuple[tuple[tuple[int, ...], str], ...]:

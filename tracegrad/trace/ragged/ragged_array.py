@@ -269,17 +269,17 @@ def item(x: Tracer, index: Any) -> Any:
 def _item(x: Any, index: Any) -> Any:
     held = _parted(x)
     cut = cut_of(held, index)
-    match = read(held, cut)
-    if _is_parted(match):
+    item = read(held, cut)
+    if _is_parted(item):
         sized = not _is_parted(held)
 
         def again(base: Parted) -> Parted:
             return read(base, cut) if sized or _is_parted(base) else _parted(base.value[index])
 
-        return Span(match, Origin(x, again, cut))
+        return Span(item, Origin(x, again, cut))
     if isinstance(x, Span):
         x = x.held.value
-    result = match.value
+    result = item.value
     if not cut.axes:
         return result._alias()
     if result is x:

@@ -64,8 +64,8 @@ def attention_in_batches(
     q, k, v = (_heads(x, num_heads) for x in _longer(projected, extra, add_zero))
     n, _, length, size = q.shape
     mask = _mask(mask, key_padding_mask, (n, num_heads, length, k.shape[2]), q.dtype)
-    match, shares = _attended(q, k, v, mask, dropout_p, causal, need_weights)
-    joined = reshape(transpose(match, perm=(0, 2, 1, 3)), shape=(n, length, num_heads * size))
+    attended, shares = _attended(q, k, v, mask, dropout_p, causal, need_weights)
+    joined = reshape(transpose(attended, perm=(0, 2, 1, 3)), shape=(n, length, num_heads * size))
     result = linear(joined, *out)
     if not batch_first or alone:
         result = result[0] if alone else transpose(result, perm=(1, 0, 2))

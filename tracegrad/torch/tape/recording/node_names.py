@@ -81,20 +81,20 @@ def saved_options(name: str, params: dict[str, Any], shape: Any, result: Any) ->
     >>> saved_options("SumBackward1", {"axes": (1,)}, (2, 3), (2,))
     {'dim': (1,), 'keepdim': False}
     """
-    stem, match = _stem(name), {}
+    stem, options = _stem(name), {}
     if stem in ("add", "sub"):
         return {"alpha": 1}
     for key, value in params.items():
         if key in ("axes", "axis"):
-            match["dim"] = value[0] if stem in _OF_ONE_DIM and isinstance(value, tuple) else value
+            options["dim"] = value[0] if stem in _OF_ONE_DIM and isinstance(value, tuple) else value
         elif key == "ddof":
-            match["correction"] = value
+            options["correction"] = value
         elif key == "perm" and stem == "transpose":
-            match["dim0"], match["dim1"] = [k for k, place in enumerate(value) if k != place] or (0, 0)
+            options["dim0"], options["dim1"] = [k for k, place in enumerate(value) if k != place] or (0, 0)
         elif key == "perm":
-            match.update({"dims": value} if stem == "permute" else {})
+            options.update({"dims": value} if stem == "permute" else {})
         else:
-            match[key] = value
-    if stem in _REDUCTIONS and "dim" in match:
-        match["keepdim"] = len(shape) == len(result)
-    return match
+            options[key] = value
+    if stem in _REDUCTIONS and "dim" in options:
+        options["keepdim"] = len(shape) == len(result)
+    return options
