@@ -1,1 +1,1 @@
-"""Benchmarks: one question a file, one harness for all; ``python -m benchmarks`` prints the tables."""
+"""Benchmarks: one question per file, and one harness for all; ``python -m benchmarks`` prints the tables."""

@@ -1,7 +1,7 @@
-"""How many digits values and derivatives have: the largest error of each function over its whole range, in ulp.
+"""Measure the accuracy of values and derivatives: the largest error of each function over its range, in ulp.
 
-`python -m benchmarks accuracy` writes the page: compiled, eager, and the peers that are installed. The true values are
-mpmath's, in 60 digits. Half an ulp is what rounding leaves at least.
+`python -m benchmarks accuracy` writes the page for compiled code, eager code, and the installed peers. The true values
+are mpmath's, in 60 digits. Rounding alone leaves half an ulp.
 """
 
 from __future__ import annotations
@@ -407,14 +407,16 @@ def page(count: int) -> str:
     lines = [
         "# Accuracy",
         "",
-        "The largest error of value / derivative over the whole range, in units in the last place, against mpmath's;",
-        "half a unit is what rounding leaves at least. Points: of everyday size, of every magnitude and sign, closer",
-        "and closer to where a function bends, to the roots of gammaln and digamma and to those of the slopes of sinc,",
-        "silu and gelu. Left out are points whose true value is no normal number (it may come out as 0). inf: not a",
-        "number, or infinite where the truth is not. Written by `python -m benchmarks accuracy`.",
+        "The tables have the largest error of value / derivative over the whole range, compared with mpmath. The",
+        "unit is the ulp (unit in the last place); rounding alone leaves 0.5. inf: nan, or infinite in place of a",
+        "finite number. `python -m benchmarks accuracy` writes the page.",
         "",
-        "Values of more than 2 ulp (exp, log, sqrt: 1; pow, erf, erfc, sinc, silu, gelu, logaddexp: 4) rest on",
-        "functions of NumPy's or SciPy's: float32 in eager mode, and log_ndtr, gammaln and digamma, which are called.",
+        "The points have every magnitude and sign. Some approach the kinks of a function, the roots of gammaln and",
+        "digamma, and the roots of the derivatives of sinc, silu and gelu. Points whose true value is no normal number",
+        "are left out, because 0 is accepted there.",
+        "",
+        "The limit for values is 2 ulp (exp, log, sqrt: 1; pow, erf, erfc, sinc, silu, gelu, logaddexp: 4). Larger",
+        "errors are those of NumPy and SciPy functions: float32 in eager mode, log_ndtr, gammaln and digamma.",
     ]
     for dtype in ("float64", "float32"):
         lines += ["", f"## {dtype}", "", f"| | {' | '.join(WAYS)} |", "|---" * (len(WAYS) + 1) + "|"]

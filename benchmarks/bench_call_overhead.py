@@ -1,6 +1,6 @@
 """What does one call cost from Python? Value and gradient of the Rosenbrock function of ten variables.
 
-The arithmetic takes some tens of nanoseconds; all else is the way in and out.
+The arithmetic takes some tens of nanoseconds; the rest is call overhead.
 """
 
 from __future__ import annotations

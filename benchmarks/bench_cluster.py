@@ -1,8 +1,8 @@
-"""What do workers bring? A compute-bound loss over 32 chunks, by Dask on two local workers, on one, and without Dask.
+"""How much faster are workers? A compute-bound loss over 32 chunks, on two Dask workers, on one, and without Dask.
 
-The loss is that of a network of tanh layers, on one thread in each worker. All must give the same bits as the walk
-through the chunks in this process, which is expected to be right. Two processes that have half of the chunks each, and
-say nothing to each other before they are done, show what there is to gain on this machine.
+The loss is a network of tanh layers, on one thread in each worker. The expected result is that of this process, which
+computes the chunks one after the other; all results must have its bits. Two processes with half of the chunks each,
+which do not communicate before the end, show the possible gain on this machine.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""How long does compiling take: for a small function never seen before, a new batch size, a deeper network?
+"""How long does compiling take: for a new small function, a new batch size, a deeper network?
 
-Every round compiles a function of its own: the same ten ops in another order. No cache can answer. "called once" is
-what a first call costs that NumPy answers, as it does unless settings say otherwise; the second call compiles.
-Every round of the second case calls one function with a batch size it has not met.
-Every round of the third differentiates a network that has a layer more than the one before.
+Each round of the first case compiles a new function, the same ten ops in another order, so no cache has it. "called
+once" is a first call by NumPy, the default; the second call compiles. Each round of the second case calls one function
+with a new batch size. Each round of the third case differentiates a network with one more layer.
 """
 
 from __future__ import annotations

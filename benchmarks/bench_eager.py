@@ -1,7 +1,7 @@
 """What does eager mode cost? Small ops with the tape, a small gradient, and a long chain.
 
-Peers are eager too: PyTorch on one thread, and HIPS autograd. Tensors are float64 with ten elements, so nearly all that
-is measured is bookkeeping.
+The peers are eager too: PyTorch on one thread, and HIPS autograd. Tensors are float64 with ten elements, so the time is
+nearly all bookkeeping.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How fast is a fused elementwise chain? Value and gradient of sum(tanh(x*w + b) * exp(-x**2)) by x.
 
-Once with scalar w and b, once with vectors as long as x; in float64 and float32; at two sizes.
+The operands w and b are scalars, or vectors as long as x; the dtypes are float64 and float32; x has two sizes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How fast is a training step of a transformer encoder? Forward, `loss.backward()` and `optimizer.step()` of AdamW.
 
-Four layers of width 128 with four heads, sequences of 64, batch 16, float32: 52 parameters in modules, written once for
-tracegrad and PyTorch. A step updates the parameters and the state of the optimizer in place, and so does each call that
-is timed. What is compared first is the loss and all parameters after five steps.
+The encoder has four layers of width 128 with four heads, sequences of 64, batch 16, float32, and 52 parameters. The
+modules are written once for tracegrad and PyTorch. Each timed call updates the parameters and the optimizer state in
+place. The check compares the loss and all parameters after five steps.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""How fast are factorizations and sweeps whose loops are written out, element by element or row by row?
+"""How fast are factorizations and sweeps with explicit loops, element by element or row by row?
 
-Loops within have other numbers of turns each time (`for j in range(i)`), and rows other sizes (`l[i, :j]`): what JAX
-asks to be rewritten. The peers are the same code in NumPy, its value alone, and value and gradient compiled by Numba,
-the gradient derived by hand.
+Inner loops have another number of iterations each time (`for j in range(i)`), and rows have other sizes (`l[i, :j]`).
+JAX needs other code for them. The peers are the same code in NumPy, value only, and Numba with a derivative by hand.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What do the programs of `workloads` cost in a new process: how long does the first call take, and how much memory?
+"""What do the programs of `workloads` cost in a new process: time and memory of the first call?
 
-Every sample is a process of its own. The packages are imported before the clock starts, and nothing else is done.
-tracegrad's first call is measured four times: as it is by default (NumPy answers where that is quicker), compiled at
-once, where another function of the same kernels has been compiled before, and with a disk cache that another process
-has filled.
+Every sample is a process of its own. The clock starts when the packages have been imported. tracegrad's first call is
+measured four times: by default (NumPy computes it if that is faster), compiled at once, after another function with the
+same kernels has been compiled, and with a disk cache that another process has filled.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Is every function of NumPy's that traced code can call faster compiled than eager, at 100,000 elements?
+"""Is every NumPy function that traced code can call faster compiled than eager, at 100,000 elements?
 
-One call of each (`vector_functions.py`), value only. Where it is not, the row says why.
+Each function is called once (`functions.py`), value only. The row of a slower one has the reason.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What does it cost a call that its function reads state, or has an effect? At most 0.1 and 1 microseconds.
+"""What does a call cost if its function reads state, or has an effect? At most 0.1 and 1 microseconds.
 
-Each figure is the difference between two compiled functions, of which one reads or writes something that the other does
-not; both compute the same. The least times of many short runs in turn are compared. Effects that other peers have not
-got are their own business; so tracegrad is alone here.
+Each figure is the difference between two compiled functions with the same result. One of them reads or writes one more
+thing. The minima of many short, alternating runs are compared. The peers have no such effects, so tracegrad is alone.
 """
 
 from __future__ import annotations

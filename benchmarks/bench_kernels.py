@@ -1,8 +1,8 @@
-"""Does any kernel lose to unfused NumPy? One function at a time (`kernels.py`), value only, where fusion cannot help.
+"""Does any kernel lose to unfused NumPy? One function at a time (`kernels.py`), value only, without fusion.
 
-In the first cache, the second one, and memory; called on a few elements; and beside the threads of another library. The
-peer "copy" copies as many bytes as the arrays and the result have, by a loop of Numba's: what memory can do at most.
-The peer "BLAS" is the product alone, by SciPy's BLAS. `--cores 1` compares one thread with one.
+Operands fit the first cache, the second cache, or memory; they may have a few elements; threads of another library may
+run at the same time. The peer "copy" copies as many bytes as the operands and the result have, by a Numba loop: the
+limit of memory. The peer "BLAS" is the product alone, by SciPy's BLAS. `--cores 1` compares one thread with one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How fast is a loss with a matrix product in it? Logistic regression, value and gradient, 10,000 by 50."""
+"""How fast is a loss with a matrix product? Logistic regression, value and gradient, 10,000 by 50."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How fast are Python loops, as users write them?
 
-The first call of 10 and of 1,000 turns, and a neural differential equation solved by Runge and Kutta's method
-(recurrent networks are among the `workloads`). tracegrad gets Python loops; JAX gets `lax.scan`, faster for it.
+The cases are first calls with 10 and 1,000 iterations, and a neural differential equation solved by a Runge-Kutta
+method (`workloads` has recurrent networks). tracegrad gets Python loops; JAX gets `lax.scan`, which is faster for it.
 """
 
 from __future__ import annotations

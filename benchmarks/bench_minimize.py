@@ -1,8 +1,8 @@
 """How long does SciPy take to minimize with compiled derivatives? The Rosenbrock function of 1,000 variables.
 
-`tg.scipy.minimize` derives what the method takes; `scipy.optimize.minimize` gets JAX's value and gradient, jitted, and
-its product of the Hessian with a vector. Both must find the minimum, to seven digits. First calls are those of new
-processes, in which the packages have been imported and nothing else has been done.
+`tg.scipy.minimize` computes the derivatives that the method needs. `scipy.optimize.minimize` gets JAX's jitted value
+and gradient, and its Hessian-vector product. Both must find the minimum, to seven digits. First calls are measured in
+new processes, after the packages have been imported.
 """
 
 from __future__ import annotations

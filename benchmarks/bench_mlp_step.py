@@ -1,7 +1,7 @@
 """How fast is a training step? A 784-256-128-10 network, batch 128, float32: value, gradient, SGD update.
 
-A step takes the parameters and gives the loss and new parameters; the old ones stay, so that every call does
-the same work.
+A step takes the parameters and returns the loss and new parameters. The old ones do not change, so every call does the
+same work.
 """
 
 from __future__ import annotations

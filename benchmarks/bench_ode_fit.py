@@ -1,9 +1,9 @@
-"""How long does a gradient through SciPy's integrators take? Lotka and Volterra's equations, four rates, 21 years.
+"""How long does a gradient through SciPy's integrators take? Lotka-Volterra equations, four rates, 21 years.
 
-The sum of squares and its gradient in the rates: by tracegrad through `solve_ivp` and `odeint` as they are, by SciPy
-with differences, five solutions for each, and by JAX through an integrator of its own, `jax.experimental.ode.odeint`
-(Dormand and Prince's method, and its adjoint). Each call is for other rates, by a billionth, or the solution would be
-known. What is right is the gradient by central differences of solutions of order 8 with a tolerance of 1e-12.
+The program is the sum of squares and its gradient by the rates. tracegrad uses `solve_ivp` and `odeint` as they are.
+SciPy uses finite differences, five solutions for each. JAX uses its own integrator, `jax.experimental.ode.odeint`
+(Dormand and Prince's method, and its adjoint). Each call changes the rates by a billionth, so no cache has the
+solution. The expected gradient is by central differences of solutions of order 8 with a tolerance of 1e-12.
 """
 
 from __future__ import annotations

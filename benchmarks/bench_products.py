@@ -1,8 +1,8 @@
-"""Are matrix products as fast as the BLAS, whatever their sizes are and however the factors lie?
+"""Are matrix products as fast as the BLAS, for all sizes and layouts of the factors?
 
-Squares, the products of layers and of attention, slim and shallow ones, and stacks of small ones. The peers are
-`np.matmul` and the BLAS that SciPy has, called directly; products that are transposed are `x @ y.T` and `x.T @ y`, and
-those of parts of rows `x[:, :k] @ y`. `--cores 1` compares one thread with one.
+The products are square, of layers and of attention, slim and shallow, and stacks of small ones. The peers are
+`np.matmul` and SciPy's BLAS, called directly. Transposed products are `x @ y.T` and `x.T @ y`; products of parts of
+rows are `x[:, :k] @ y`. `--cores 1` compares one thread with one.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """How fast are whole programs that are loops, and what does their first call cost?
 
-Filters, fixed points, a simulation of particles, training itself. Each is written once, as a turn and a Python loop;
-JAX gets the turn in `lax.scan`. The derivatives are checked against complex steps of the same NumPy code.
+The programs are filters, fixed points, a simulation of particles, and training. Each is written once, as an iteration
+and a Python loop; JAX runs the iteration in `lax.scan`. Complex steps of the same NumPy code check the derivatives.
 
-An integrator that chooses its steps is a `while` for Python, tracegrad and HIPS autograd. JAX has no reverse mode of
-`while_loop`: it gets a scan of as many steps as there may be, of which those behind the end change nothing.
+An integrator with adaptive steps is a `while` for Python, tracegrad and HIPS autograd. JAX has no reverse mode of
+`while_loop`, so it gets a scan over the maximum number of steps; steps after the end change nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How fast are derivatives of derivatives, of batches and of loops?
 
-A Hessian, Jacobians of 10,000 small functions, first calls of short and of long loops, a turn of a loop of ten scalar
-operations, a recurrent network, and the memory that the gradient of a long loop takes.
+The cases are a Hessian, Jacobians of 10,000 small functions, first calls of short and of long loops, an iteration of
+ten scalar operations, a recurrent network, and the memory of the gradient of a long loop.
 """
 
 from __future__ import annotations

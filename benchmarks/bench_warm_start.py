@@ -1,7 +1,7 @@
 """What does a new process pay? Import, then the first calls of programs that the disk cache holds.
 
-Every sample is a process of its own, which times itself from its first statement on and reports. Two short programs are
-called one after the other in one process, each of the larger ones in a process of its own.
+Every sample is a process of its own, which times itself from its first statement on and reports. Two short programs
+share one process; each larger one has its own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How fast are the programs of `workloads`, warm?
 
-Each is one function of an array namespace; the derivative is asked for by each peer's own transforms. What is right is
-computed by the first independent peer that is installed, in float64.
+Each is one function of an array namespace; each peer differentiates it by its own transforms. The expected result comes
+from the first independent peer that is installed, in float64.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Every function of NumPy's that traced code can call, on arrays of some 100,000 numbers: what `bench_functions` times.
+"""Every NumPy function that traced code can call, on arrays of some 100,000 numbers: the rows of `bench_functions`.
 
-A row is an expression over arrays, a letter each (`operand`). What NumPy gives as a view is copied, by both: to make a
-view costs nothing, whatever is behind it. `WHY` says why a row that loses does.
+A row is an expression over arrays, each named by a letter (`operand`). Both sides copy a view that NumPy returns,
+because a view alone costs nothing. `WHY` has the reasons of slower rows.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""The harness every benchmark uses: check the peers against each other, then time them in the same run.
+"""The harness of every benchmark: check the peers against each other, then time them in the same run.
 
 A `Case` names its peers; a peer is a factory of a zero-argument callable. The order is fixed:
 
-1. every peer is built and called once (its cold time: the build, and the first call, apart);
+1. every peer is built and called once (its cold time: the build, and separately the first call);
 2. every result is compared with the expected one, in value, shape and dtype: a peer that disagrees raises
    `Disagreement`, and nothing is timed;
-3. the peers are timed warm, in rounds: each round times every peer once, so that noise hits all alike.
+3. the peers are timed warm, in rounds: each round times every peer once, so noise affects all alike.
 
-Before a peer is timed, the threads of the one before have come to rest: those of OpenBLAS spin for a tenth of a second
-after their last product, and a pool that is timed meanwhile has a core less.
+A peer is timed after the threads of the previous one have come to rest. OpenBLAS threads spin for a tenth of a second
+after their last product, and take a core from a pool that is timed meanwhile.
 
 The garbage collector is off while a clock runs. Nothing is asserted about time.
 """

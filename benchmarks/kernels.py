@@ -1,7 +1,7 @@
-"""Single functions of NumPy, with the arrays that each is called on: what `bench_kernels` times.
+"""Single NumPy functions, with the arrays that each is called on: the rows of `bench_kernels`.
 
-A row is a function and its operands, a letter each (`operand`): x and y are vectors, a and b matrices of as many
-elements, and so on. `DTYPES` has what each group of rows is timed in.
+A row is a function and its operands, each named by a letter (`operand`): x and y are vectors, a and b matrices of as
+many elements, and so on. `DTYPES` has the dtypes of each group of rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What NumPy, JAX, PyTorch, PyTensor and HIPS autograd call differently, under one name each.
+"""One name for each function that NumPy, JAX, PyTorch, PyTensor and HIPS autograd name differently.
 
-A workload is one function of an array namespace `xp`. Where a peer has a function of its own for something, as a
-scan for a loop, it gets that: a peer is called as its own users call it.
+A workload is one function of an array namespace `xp`. If a peer has its own function for a task, as a scan for a loop,
+it is used: a peer is called as its own users call it.
 """
 
 from __future__ import annotations

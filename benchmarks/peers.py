@@ -1,8 +1,8 @@
-"""The peers: importing them where they are installed, and the form in which each is called at its best.
+"""The peers: their imports, if they are installed, and the fastest way to call each.
 
-`need` imports a package once, switches on what a fair comparison needs (float64 in JAX), and compiles one
-trivial function with it, so that a cold time is that of the function and not that of starting the compiler.
-What is missing is a `Skip` with the reason.
+`need` imports a package once, sets the options of a fair comparison (float64 in JAX), and compiles one trivial function
+with it. A cold time is then the time of the function, without the start of the compiler. A missing package is a `Skip`
+with the reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Workloads that are loops over time, and the gradients that somebody has written for them by hand."""
+"""Workloads that are loops over time, and their gradients written by hand."""
 
 from __future__ import annotations
 

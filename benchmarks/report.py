@@ -1,5 +1,7 @@
-"""The results as a page: `python -m benchmarks.report a.json b.json > benchmarks/RESULTS.md`, of files that `python -m
-benchmarks … --json` has written."""
+"""Write a page of results: `python -m benchmarks.report a.json b.json > benchmarks/RESULTS.md`.
+
+The input files are those of `python -m benchmarks … --json`.
+"""
 
 from __future__ import annotations
 

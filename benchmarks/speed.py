@@ -1,7 +1,7 @@
-"""Every function of NumPy's that traced code can call, compiled beside NumPy's own at 100,000 elements, as a page.
+"""Every NumPy function that traced code can call, compiled and in NumPy at 100,000 elements, as a page.
 
-`python -m benchmarks speed` writes it, on one core. The shortest of all rounds counts: what else the machine does makes
-calls longer, and never shorter. A row that is behind is measured again before it is believed.
+`python -m benchmarks speed` writes it, on one core. The shortest of all rounds counts, because other work of the
+machine makes calls only longer. A slower row is measured again before it is reported.
 """
 
 from __future__ import annotations
@@ -71,17 +71,17 @@ def written(rows: list[Row], machine: dict[str, Any], how: str) -> str:
     return "\n".join([
         "# Speed of single functions",
         "",
-        "Each function of NumPy's that traced code can call, compiled and in NumPy: the shortest call of some hundred",
-        "on one core, value only. `x`, `y` are vectors of 100,000 float64, `p`, `q` such of positive numbers and of",
-        "numbers between -1 and 1, `g`, `h`, `i` integers, `m`, `n` booleans, `a`, `b` square matrices of as many",
-        "elements, `d` a positive definite one of 255 rows; small programs gain more, for they are one call.",
+        "Each row calls one NumPy function, compiled and in NumPy: the shortest of some hundred calls on one core,",
+        "value only. Small programs gain more, because each is one call. `x`, `y` are vectors of 100,000 float64;",
+        "`p` has positive numbers, `q` numbers between -1 and 1; `g`, `h`, `i` have integers, `m`, `n` booleans.",
+        "`a`, `b` are square matrices with as many elements, `d` is positive definite with 255 rows.",
         "",
         f"Written by {how} on {machine['cpu']}, {machine['system'].partition('-')[0]},",
         f"with {versions}.",
         "",
         f"{len(done)} calls, {mean:.2f} times as fast as NumPy (the geometric mean). Compiled code is slower than",
-        f"NumPy's in {len(behind)} (below {LEVEL}: runs differ by the rest). The last column says why; of",
-        f"{len(unknown)} that is not known.",
+        f"NumPy's in {len(behind)} (below {LEVEL}; runs differ by less). The last column has the reason;",
+        f"it is not known for {len(unknown)}.",
         "",
         "| | compiled | NumPy | times as fast | |",
         "|---|---|---|---|---|",

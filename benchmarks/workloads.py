@@ -1,7 +1,7 @@
-"""The workloads: programs as people write them in NumPy, each with its data and the derivative that is asked for.
+"""The workloads: programs as people write them in NumPy, each with its data and the derivative to compute.
 
 A function takes the array namespace `xp` and then its arguments, so that NumPy (traced), JAX, PyTorch, PyTensor and
-HIPS autograd run the same lines; what they call differently is in `namespaces`.
+HIPS autograd run the same lines. `namespaces` has the functions whose names differ.
 """
 
 from __future__ import annotations

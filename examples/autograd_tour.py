@@ -1,6 +1,6 @@
-"""A tour of eager autograd: the tape, the engine, hooks, updates in place and rules of one's own.
+"""A tour of eager autograd: the tape, the backward pass, hooks, in-place updates, and rules of your own.
 
-Each stop prints what it shows and asserts it. Names and behaviour are PyTorch's, numbers are NumPy's.
+Each part prints its results and asserts them. Names and behaviour are PyTorch's; numbers are NumPy's.
 """
 
 import math
@@ -9,7 +9,7 @@ import tracegrad as tg
 
 
 def error_of(fn):
-    """The first sentence of the error that `fn` raises; that there is none is an error too."""
+    """Return the first sentence of the error that `fn` raises; no error is an error, too."""
     try:
         fn()
     except RuntimeError as error:

@@ -1,9 +1,9 @@
 """Bayesian logistic regression by Hamiltonian Monte Carlo on scikit-learn's breast cancer data.
 
-Sixteen chains of 31 parameters move at once: one `@tg.trace` is a whole transition, 12 leapfrog steps with their
-gradients, NumPy's random generator, and acceptance. The exit code is 1 unless the chains agree (Gelman and Rubin's
-R-hat), the means of theta times the slope of the potential are 1, as they are for samples of a density, and
-scikit-learn's penalised fit, the mode, lies within the samples. It saves `bayesian_regression.png`.
+Sixteen chains of 31 parameters move at once. One `@tg.trace` is a whole transition: 12 leapfrog steps with gradients,
+NumPy's random generator, and acceptance. The exit code is 1 unless all checks hold. The chains agree (Gelman and
+Rubin's R-hat). The means of theta times the derivative of the potential are 1, as for any density. scikit-learn's
+penalised fit, the mode, lies within the samples. It saves `bayesian_regression.png`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def potential(theta, x, y):
     return np.sum(np.logaddexp(0, z) - y * z, axis=1) + np.sum(theta**2, axis=1) / (2 * SPREAD**2)
 
 
-# the chains do not touch each other, so the gradient of the sum has in each row that of one chain
+# the chains are independent, so each row of the gradient of the sum is the gradient of one chain
 slopes = tg.grad(lambda theta, x, y: np.sum(potential(theta, x, y)))
 
 
 @tg.trace
 def transition(theta, step, rng, x, y):
-    """Neal (2011), figure 2: the chains after one proposal each, and which have accepted it."""
+    """Neal (2011), figure 2: the chains after one proposal each, and whether each accepted it."""
     momentum = rng.standard_normal(theta.shape)
     before = potential(theta, x, y) + 0.5 * np.sum(momentum**2, axis=1)
     new = theta
@@ -48,7 +48,7 @@ def transition(theta, step, rng, x, y):
 
 
 def disagreement(samples):
-    """Gelman and Rubin's R-hat of each parameter; `samples` has turns, chains and parameters."""
+    """Gelman and Rubin's R-hat of each parameter; `samples` has iterations, chains and parameters."""
     within = np.mean(np.var(samples, axis=0, ddof=1), axis=0)
     between = np.var(np.mean(samples, axis=0), axis=0, ddof=1)
     return np.sqrt(1 + between / within)
@@ -69,7 +69,7 @@ def main():
     step, rate = 0.02, 0.0
     for turn in range(WARM_UP + SAMPLES):
         theta, accepted = transition(theta, step, rng, x, y)
-        if turn < WARM_UP:  # a step that accepts four proposals of five
+        if turn < WARM_UP:  # adapt the step so that four of five proposals are accepted
             step *= np.exp(0.05 * (np.mean(accepted) - 0.8))
         else:
             samples[turn - WARM_UP] = theta
@@ -79,7 +79,7 @@ def main():
     print(file=sys.stderr)
     elapsed = time.perf_counter() - clock
 
-    # integrating by parts, E[theta_i dU/dtheta_i] is 1 for any density exp(-U)
+    # by integration by parts, E[theta_i dU/dtheta_i] is 1 for any density exp(-U)
     some = samples[::5].reshape(-1, theta.shape[1])
     virial = np.mean(some * slopes(some, x, y), axis=0)
     r_hat = np.max(disagreement(samples))

@@ -1,9 +1,9 @@
 """Bundle adjustment: five cameras and 544 points of the Villa del Balbianello from photographs that GTSAM ships.
 
-The model is Bundler's: a focal length and two coefficients of radial distortion for each camera. Its solution is
-shaken, and `scipy.optimize.least_squares` finds it again with a sparse Jacobian, whose blocks are `tg.vmap(tg.jacfwd)`
-of what one camera sees of one point. The exit code is 1 unless the reprojection error is at least as small as
-Bundler's, and what SciPy finds by differences. It prints times and errors, and saves `bundle_adjustment.png`.
+The model is Bundler's: a focal length and two coefficients of radial distortion for each camera. The example perturbs
+Bundler's solution, and `scipy.optimize.least_squares` finds it again. `tg.vmap(tg.jacfwd)` computes the blocks of the
+sparse Jacobian. The exit code is 1 unless the reprojection error is at most Bundler's, and the fit is SciPy's with
+finite differences. It prints times and errors, and saves `bundle_adjustment.png`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import tracegrad as tg
 
 
 def read(path):
-    """Cameras (rotation vector, place, focal length, distortion), points, colours, and who saw what where."""
+    """Cameras (rotation vector, position, focal length, distortion), points, colours, and the views of points."""
     numbers = np.array(" ".join(path.read_text().splitlines()[1:]).split(), float)
     n, m = numbers[:2].astype(int)
     given = numbers[2 : 2 + 15 * n].reshape(n, 15)
@@ -41,7 +41,7 @@ def read(path):
 
 
 def project(camera, point):
-    """Where a camera sees a point, in pixels from the middle of the photograph, y up."""
+    """Image of a point in a camera, in pixels from the middle of the photograph, y up."""
     turn, place, focal, distortion = camera[:3], camera[3:6], camera[6], camera[7:]
     angle = np.sqrt(turn @ turn)
     axis = turn / angle
@@ -93,7 +93,7 @@ def main():
     fit = tg.scipy.least_squares(residuals, start, jacobian, x_scale="jac", ftol=1e-6, disp=True)
     elapsed = time.perf_counter() - clock
 
-    # the same without derivatives of ours
+    # the same fit with finite differences
     def plain(v):
         parts = np.split(v, [cameras.size])
         return residuals({name: part.reshape(start[name].shape) for name, part in zip(start, parts)}).ravel()

@@ -1,9 +1,9 @@
-"""A cart swings its pole up and stops, with the least force that does it in two seconds.
+"""A cart swings its pole up and stops within two seconds, with the least force.
 
-The problem is that of Kelly (2017), An Introduction to Trajectory Optimization, section 6. Unknown are 50 forces, each
-for 40 ms; the motion is a Python loop of Runge and Kutta's steps, and its end a constraint for SLSQP, whose Jacobian
-through all steps `tg.scipy.minimize` derives and compiles. The exit code is 1 unless SciPy's `solve_ivp` brings the
-pole up with these forces, and the Jacobian is that by differences. It prints times and saves `cart_pole.png`.
+The problem is from Kelly (2017), An Introduction to Trajectory Optimization, section 6. The unknowns are 50 forces of
+40 ms each. The motion is a Python loop of Runge-Kutta steps, and its end is a constraint for SLSQP. `tg.scipy.minimize`
+compiles the Jacobian through all steps. The exit code is 1 unless SciPy's `solve_ivp` brings the pole up with the same
+forces, and the Jacobian matches finite differences. It prints times and saves `cart_pole.png`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ END = np.array([1.0, np.pi, 0.0, 0.0])  # 1 m to the right, upright, at rest
 
 
 def motion(state, force):
-    """Derivatives of the cart's place, the pole's angle from hanging down, and their speeds (equations 6.1, 6.2)."""
+    """Derivatives of position, angle from hanging down, and their speeds (equations 6.1, 6.2)."""
     _, angle, speed, turning = state
     sine, cosine = np.sin(angle), np.cos(angle)
     share = CART + POLE * sine**2
@@ -35,7 +35,7 @@ def motion(state, force):
 
 
 def states(forces):
-    """The state at each time, from rest: Runge and Kutta's method, two steps for each force."""
+    """The state at each time, from rest, by the Runge-Kutta method with two steps for each force."""
     found = np.zeros((STEPS + 1, 4))
     state, h = np.zeros(4), H / PARTS
     for i in range(STEPS):
@@ -54,7 +54,7 @@ def effort(forces):
 
 
 def missed(forces):
-    """By how much the end is not where it should be."""
+    """The end state minus the wanted end state."""
     return states(forces)[-1] - END
 
 

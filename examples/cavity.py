@@ -1,8 +1,8 @@
-"""The lid-driven cavity at Reynolds 100, and how fast it turns as its viscosity changes.
+"""The lid-driven cavity at Reynolds 100, and its derivatives by viscosity and lid speed.
 
-Vorticity and stream function on 41 by 41 points, by slices in place, until the flow is steady. The exit code is 1
-unless the velocity on the centre line is that of Ghia, Ghia and Shin (1982), and the derivatives are those by
-differences. It prints how long plain NumPy and the gradients take, and saves `cavity.png`.
+Vorticity and stream function on 41 by 41 points are updated by in-place slices until the flow is steady. The exit code
+is 1 unless the velocity on the centre line is that of Ghia, Ghia and Shin (1982), and the derivatives match finite
+differences. It prints the times of plain NumPy and of the gradients, and saves `cavity.png`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def energy(viscosity, lid, steps=STEPS):
 
 
 def told(what):
-    """Each stage takes a second or more."""
+    """Print the stage; each takes a second or more."""
     print(f"\r{what:30}", end="", file=sys.stderr, flush=True)
 
 

@@ -1,10 +1,10 @@
-"""Read digits from files that are larger than the memory of a worker: softmax regression on a cluster of processes.
+"""Softmax regression on a cluster of processes, from files that are larger than the memory of a worker.
 
-Scikit-learn's 1,797 handwritten digits, drawn again and again with noise, become files of 8 MB, 65 of them, for workers
-of 500 MB, half of which Python takes. Workers read one after the other and send back losses and gradients;
-`tg.scipy.minimize` runs here. Then the last gradient is taken twice more: while a worker is killed, and by one process
-that walks through the same files. The exit code is 1 unless these have its bits, and 95 % of the held-out digits are
-read. It saves `cluster.png`, and takes half a minute.
+Noisy copies of scikit-learn's 1,797 handwritten digits fill 65 files of 8 MB. A worker has 500 MB, half of which Python
+takes. Workers read one file after the other and return losses and gradients; `tg.scipy.minimize` runs in this process.
+The last gradient is computed twice more: while a worker is killed, and by one process that reads all files. The exit
+code is 1 unless all three have the same bits, and 95 % of the held-out digits are read correctly. It saves
+`cluster.png`, and takes half a minute.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PENALTY = 1e-3
 
 
 def loss(params, data):
-    """Mean cross-entropy of rows of a label and 64 pixels, and a penalty, which a mean does not count once a chunk."""
+    """Mean cross-entropy of rows (a label and 64 pixels), and a penalty, which a mean counts once."""
     scores = data[:, 1:] @ params["w"] + params["b"]
     scores = scores - np.max(scores, axis=1, keepdims=True)
     chosen = np.arange(10) == data[:, :1]
@@ -39,14 +39,14 @@ def loss(params, data):
 
 
 def varied(images, labels, rng):
-    """Rows of a file: digits drawn from the data, with noise, and their labels before them."""
+    """Rows of a file: labels, then digits drawn from the data with noise."""
     drawn = rng.integers(len(images), size=ROWS)
     pixels = images[drawn] + rng.normal(scale=0.2, size=(ROWS, 64))
     return np.hstack([labels[drawn, None], pixels]).astype(np.float32)
 
 
 def write(folder, count):
-    """The files, and rows of digits that none of them has seen."""
+    """Write the files; return their paths, and digits that are in no file."""
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(images))
     images, labels = images[order] / 16.0, labels[order]

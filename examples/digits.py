@@ -1,7 +1,7 @@
-"""Train a neural network on real handwritten digits, in plain NumPy; tracegrad compiles the whole step.
+"""Train a neural network on handwritten digits, in plain NumPy; tracegrad compiles the whole step.
 
-The data are scikit-learn's 1,797 images of 8x8 pixels; one fifth is held out. The exit code is 1 if fewer
-than 97 % of the held-out digits are read right.
+The data are scikit-learn's 1,797 images of 8x8 pixels; one fifth is held out. The exit code is 1 if fewer than 97 % of
+the held-out digits are read correctly.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def train(epochs, seed=0):
     state, rng, losses, times = initial(seed), np.random.default_rng(seed), [], []
     for epoch in range(1, epochs + 1):
         before, rate = len(losses), np.float32(3e-3 * 0.9**epoch)
-        # The last batch is smaller: the step is traced anew for it, not compiled anew.
+        # The last batch is smaller: the step is traced again for it, but not compiled again.
         for rows in np.split(rng.permutation(len(x)), range(BATCH, len(x), BATCH)):
             clock = time.perf_counter()
             value, *state = train_step(*state, np.float32(len(losses) + 1), rate, x[rows], labels[rows])
@@ -93,7 +93,7 @@ def train(epochs, seed=0):
 
 
 def draw(params, losses):
-    """The losses, and the mean slopes of each digit's score by the pixels of its images."""
+    """Draw the losses, and the mean derivatives of each digit's score by the pixels of its images."""
     x, labels, *_ = load()
     slopes = tg.grad(lambda x: np.sum(logits(params, x)[np.arange(len(x)), labels]))(x).reshape(-1, 8, 8)
     figure = Figure(figsize=(11, 4), layout="constrained")

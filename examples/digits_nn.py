@@ -1,8 +1,8 @@
-"""The handwritten digits of `digits.py` as PyTorch's tutorials would have it: `tg.nn`, `tg.optim`, `loss.backward()`.
+"""Train on the handwritten digits of `digits.py` as in PyTorch's tutorials: `tg.nn`, `tg.optim`, `loss.backward()`.
 
-One `@tg.trace` around the training step compiles forward and backward pass, dropout and Adam's update together. The
-exit code is 1 unless 97 % of the held-out digits are read right, and the compiled steps give the losses of the eager
-ones. It prints how long a step takes both ways, and saves `digits_nn.png` with the digits that are read wrongly.
+One `@tg.trace` around the training step compiles forward pass, backward pass, dropout and Adam's update. The exit code
+is 1 unless 97 % of the held-out digits are read correctly, and the compiled steps give the losses of eager steps. It
+prints the time of a step both ways, and saves `digits_nn.png` with the misread digits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BATCH, SEED = 64, 0
 
 
 def learner():
-    """A network, and a step that trains it."""
+    """A network, and its training step."""
     tg.manual_seed(SEED)
     network = nn.Sequential(
         nn.Linear(64, 128), nn.ReLU(), nn.Dropout(0.1), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10)
@@ -43,7 +43,7 @@ def learner():
 
 
 def train(step, x, y, epochs, name):
-    """The losses of all steps, and the seconds that one takes."""
+    """The losses of all steps, and the seconds per step."""
     rng = np.random.default_rng(SEED)
     losses, seconds = [], []
     for epoch in range(epochs):

@@ -1,9 +1,9 @@
-"""An epidemic: the rates of the equations of Kermack and McKendrick from a cold on Tristan da Cunha in 1967.
+"""Fit the rates of the Kermack-McKendrick equations to a cold on Tristan da Cunha in 1967.
 
-The data are those that PINTS ships: how many islanders were ill and how many had recovered on each of 21 days. The
-model calls `scipy.integrate.solve_ivp` as it is, and `tg.scipy.least_squares` has the Jacobian through it. The exit
-code is 1 unless the solution is that of PINTS, and the fit that of SciPy with differences. It prints how many solutions
-both take, and saves `epidemic.png` with the band in which the curves lie.
+PINTS ships the data: the islanders who were ill and who had recovered on each of 21 days. The model calls
+`scipy.integrate.solve_ivp`, and `tg.scipy.least_squares` has the Jacobian through it. The exit code is 1 unless the
+solution is that of PINTS, and the fit is SciPy's with finite differences. It prints the number of solutions of both
+fits, and saves `epidemic.png` with a 95 % band of the curves.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main():
     fit = tg.scipy.least_squares(residuals, start, args=(days, counts), disp=True)
     elapsed = time.perf_counter() - clock
 
-    # the same by differences, without tracegrad
+    # the same fit with finite differences, without tracegrad
     def plain(v):
         return residuals(dict(zip(names, v)), days, counts).ravel()
 
@@ -59,7 +59,7 @@ def main():
     infection, recovery, susceptible = np.exp(found)
     apart = np.max(np.abs(study.simulate([infection, recovery, susceptible], days) - outbreak(fit.x, days)))
 
-    # how far the curves may move: the covariance of the parameters, carried on by the Jacobian of the model
+    # the uncertainty of the curves: the covariance of the parameters, propagated by the Jacobian of the model
     covariance = 2 * fit.cost / (counts.size - 3) * np.linalg.inv(fit.jac.T @ fit.jac)
     fine = np.linspace(1, 21, 101)
     curves = outbreak(fit.x, fine)

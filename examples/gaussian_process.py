@@ -1,9 +1,9 @@
 """A Gaussian process on scikit-learn's diabetes data: 442 patients, ten measurements, one length scale for each.
 
-The hyperparameters maximise the marginal likelihood (Rasmussen and Williams, equation 2.30), through NumPy's Cholesky
-factor and SciPy's triangular solver as they are. `tg.scipy.minimize` has its gradient and takes a dictionary. The exit
-code is 1 unless likelihood, gradient and predictions are those of scikit-learn's GaussianProcessRegressor. It prints
-how long both take for a gradient, saves `gaussian_process.png`, and takes 5 s.
+The hyperparameters, a dictionary, maximise the marginal likelihood (Rasmussen and Williams, equation 2.30), through
+NumPy's Cholesky factor and SciPy's triangular solver. `tg.scipy.minimize` has the gradient. The exit code is 1 unless
+likelihood, gradient and predictions are those of scikit-learn's GaussianProcessRegressor. It prints the time of a
+gradient for both, saves `gaussian_process.png`, and takes 5 s.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import tracegrad as tg
 
 
 def kernel(p, a, b):
-    """Squared exponential; p holds logarithms of variances and of length scales."""
+    """Squared exponential kernel; p has the logarithms of variances and length scales."""
     scaled_a, scaled_b = a / np.exp(p["lengths"]), b / np.exp(p["lengths"])
     squares = np.sum(scaled_a**2, axis=1)[:, None] + np.sum(scaled_b**2, axis=1) - 2 * scaled_a @ scaled_b.T
     return np.exp(p["signal"] - 0.5 * np.maximum(squares, 0))
 
 
 def factor(p, x, y):
-    """Cholesky's factor of the covariance of the measurements, and the covariance's inverse times `y`."""
+    """Cholesky factor of the covariance of the measurements, and the inverse covariance times `y`."""
     lower = np.linalg.cholesky(kernel(p, x, x) + np.exp(p["noise"]) * np.eye(len(x)))
     return lower, solve_triangular(lower.T, solve_triangular(lower, y, lower=True), lower=False)
 
@@ -77,7 +77,7 @@ def main():
     clock = time.perf_counter()
     likelihood, slopes = peer.log_marginal_likelihood(peer.kernel_.theta, eval_gradient=True)
     theirs = time.perf_counter() - clock
-    # scikit-learn's order of the slopes is that of the kernel: signal, lengths, noise
+    # scikit-learn orders derivatives like its kernel: signal, lengths, noise
     wrong = np.max(np.abs(slopes + np.hstack([gradient["signal"], gradient["lengths"], gradient["noise"]])))
     apart = np.max(np.abs(peer.predict(x[held_out]) - mean))
 

@@ -1,9 +1,9 @@
-"""Image registration: how a photograph was turned, scaled, moved and relit, by `scipy.ndimage.map_coordinates`.
+"""Image registration: find how a photograph was rotated, scaled, moved and relit, by `scipy.ndimage.map_coordinates`.
 
-The photograph is scikit-learn's of the Summer Palace; its twin is made by `scipy.ndimage.affine_transform`, a change of
-light, and noise. Six numbers of the transform and two of the light are fitted by `tg.scipy.least_squares` on a pyramid,
-coarse to fine; the Jacobian goes through the interpolation with cubic splines. The exit code is 1 unless the transform
-is found, and the Jacobian is that by differences. It prints the times and saves `image_registration.png`.
+The photograph of the Summer Palace is scikit-learn's. `scipy.ndimage.affine_transform`, a change of light, and noise
+make its copy. `tg.scipy.least_squares` fits six numbers of the transform and two of the light on a pyramid, from coarse
+to fine. The Jacobian passes through the interpolation with cubic splines. The exit code is 1 unless the transform is
+recovered, and the Jacobian matches finite differences. It prints the times and saves `image_registration.png`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TRUE = {
 
 
 def warped(p, splines, places):
-    """The image whose splines these are, moved and relit, at `places`."""
+    """The image with these spline coefficients, transformed and relit, at `places`."""
     found = map_coordinates(splines, p["matrix"] @ places + p["shift"][:, None] + MIDDLE, order=3, prefilter=False)
     return p["contrast"] * found + p["light"]
 

@@ -1,7 +1,7 @@
 """Logistic regression by SciPy's L-BFGS-B, with the gradient from tracegrad.
 
-The data are scikit-learn's breast cancer measurements (569 by 30, standardised). The coefficients must be
-those of scikit-learn's LogisticRegression with the same penalty; the exit code is 1 if they are not.
+The data are scikit-learn's breast cancer measurements (569 by 30, standardised). The exit code is 1 unless the
+coefficients are those of scikit-learn's LogisticRegression with the same penalty.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STRENGTH = 1.0  # scikit-learn's C: the weight of the data against the penalty
 
 @tg.trace
 def loss(theta, x, y):
-    """Penalised negative log-likelihood; theta holds the coefficients, then the intercept, which is free."""
+    """Penalised negative log-likelihood; theta has the coefficients, then the intercept, which has no penalty."""
     w, b = theta[:-1], theta[-1]
     z = x @ w + b
     # log(1 + exp(z)) without overflow

@@ -1,9 +1,9 @@
-"""A book of 10,000 options on Google's share with all their greeks, up to the third order.
+"""All greeks of 10,000 options on Google's share, up to the third order.
 
-The price is Black and Scholes's; each greek is a nested `tg.grad` of it, and one program computes all thirteen. The
-share's prices, of 2004 to 2008, are those that Matplotlib ships; in the autumn of 2008 the greeks explain each day's
-profit before the book is valued again. The exit code is 1 unless the greeks are those of the textbook's formulas and by
-differences, and explain the profits. It prints the times and saves `option_greeks.png`.
+The price is Black and Scholes's. Each greek is a nested `tg.grad` of the price, and one program computes all thirteen.
+Matplotlib ships the share's prices of 2004 to 2008. In autumn 2008, the greeks explain each day's profit before the
+options are valued again. The exit code is 1 unless the greeks match textbook formulas and finite differences, and
+explain the profits. It prints the times and saves `option_greeks.png`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from scipy.special import ndtr
 import tracegrad as tg
 
 COUNT, RATE, DAY = 10_000, 0.02, 1 / 252
-GREEKS = {  # in which arguments: spot, volatility, rate, age
+GREEKS = {  # differentiated arguments: spot, volatility, rate, age
     "delta": "s", "vega": "v", "rho": "r", "theta": "a",
     "gamma": "ss", "vanna": "sv", "volga": "vv", "charm": "sa", "veta": "va",
     "speed": "sss", "zomma": "ssv", "color": "ssa", "ultima": "vvv",
@@ -38,7 +38,7 @@ def price(spot, volatility, rate, age, option):
 
 
 def slope(f, k):
-    """Of each option's value in its own market: no option reads another's, so the gradient of the sum has them all."""
+    """Derivative of each option's value. Options are independent, so the gradient of the sum has all of them."""
     return tg.grad(lambda *args: np.sum(f(*args)), argnums=k)
 
 
@@ -52,7 +52,7 @@ def greeks(spot, volatility, rate, age, option):
 
 
 def textbook(spot, volatility, rate, age, option):
-    """Formulas for some of them, by Hull and Haug."""
+    """Formulas of Hull and Haug for some greeks."""
     left, sign = option["years"] - age, option["sign"]
     spread = volatility * np.sqrt(left)
     d1 = (np.log(spot / option["strike"]) + rate * left) / spread + spread / 2
@@ -85,7 +85,7 @@ def main():
     held = rng.integers(-10, 11, COUNT)
 
     def market(day):
-        """Of that day: the volatility is that of the 60 days before."""
+        """The market of a day; the volatility is that of the 60 days before."""
         known = spots[day], np.std(moves[day - 60 : day]) / np.sqrt(DAY), RATE, (day - first) * DAY
         return [np.full(COUNT, x) for x in known]
 
@@ -96,7 +96,7 @@ def main():
     elapsed, other = (min(timeit.repeat(partial(f, *now, option), number=1, repeat=20)) for f in (greeks, textbook))
     wrong = max(far(found[name], value) for name, value in known.items())
 
-    # each greek by differences of the one that it is the derivative of
+    # each greek by finite differences of the greek whose derivative it is
     named, off = {letters: name for name, letters in GREEKS.items()}, 0.0
     for name, letters in GREEKS.items():
         k = "svra".index(letters[-1])

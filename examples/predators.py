@@ -1,8 +1,8 @@
-"""Hares and lynxes: Lotka and Volterra's equations fitted to pelts, through an integrator that chooses its own steps.
+"""Fit the Lotka-Volterra equations to pelts of hares and lynxes, through an integrator with adaptive steps.
 
 The data are the Hudson Bay Company's, in thousands of pelts a year. The integrator is Dormand and Prince's 5(4) with a
-`while` and rejected steps. The exit code is 1 unless it agrees with SciPy's, the gradient with differences, and the fit
-with the rates that are known: 0.55, 0.028, 0.80, 0.024. It prints the times and saves `predators.png`.
+`while` and rejected steps. The exit code is 1 unless the integrator agrees with SciPy's, the gradient with finite
+differences, and the fit with the known rates: 0.55, 0.028, 0.80, 0.024. It prints the times and saves `predators.png`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def rates(p, y):
 
 
 def step(p, y, h):
-    """Dormand and Prince's step: where it leads, and how far the embedded method of order 4 is from there."""
+    """One Dormand-Prince step: the new state, and its difference from the embedded method of order 4."""
     k1 = rates(p, y)
     k2 = rates(p, y + h * k1 / 5)
     k3 = rates(p, y + h * (3 / 40 * k1 + 9 / 40 * k2))
@@ -62,7 +62,7 @@ def populations(p, years=21):
 
 
 def misfit(theta):
-    """theta holds the logarithms of the four rates and of the populations at the start."""
+    """Sum of squares; theta has the logarithms of the four rates and of the initial populations."""
     return np.sum((np.log(populations(np.exp(theta))) - PELTS) ** 2)
 
 

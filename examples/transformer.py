@@ -1,8 +1,8 @@
-"""A small transformer learns to write like the reference of Python, from the topics that `pydoc` ships.
+"""Train a small transformer to write like the Python reference, on the topics that `pydoc` ships.
 
-Two blocks of causal attention over 64 characters, float32, AdamW, in `tg.nn` as in PyTorch; `@tg.trace` compiles the
-whole training step. The exit code is 1 unless it predicts text it has not read better than the counts of pairs of
-characters do, and compiled slopes are the eager ones. It prints the times and what the transformer writes, saves
+The model has two blocks of causal attention over 64 characters, in float32, with AdamW, in `tg.nn` as in PyTorch.
+`@tg.trace` compiles the whole training step. The exit code is 1 unless the model predicts held-out text better than
+counts of character pairs, and compiled gradients are the eager ones. It prints the times and a generated text, saves
 `transformer.png`, and takes half a minute of processor time.
 """
 
@@ -24,7 +24,7 @@ CONTEXT, WIDTH, HEADS, LAYERS, BATCH = 64, 64, 4, 2, 16
 
 
 class Block(nn.Module):
-    """Attention to what came before, then a layer for each place, both beside what is carried on."""
+    """Causal attention, then a layer for each position, both added to their input."""
 
     def __init__(self):
         super().__init__()
@@ -48,12 +48,12 @@ class Transformer(nn.Module):
         self.last = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, letters))
 
     def forward(self, text):
-        """Scores of the next letter at each place: (batch, length) to (batch, length, letters)."""
+        """Scores of the next letter at each position: (batch, length) to (batch, length, letters)."""
         return self.last(self.blocks(self.letter(text) + self.place(tg.arange(text.shape[1]))))
 
 
 def pairs(text, held_out, letters):
-    """The cross-entropy of held-out text by how often one letter follows another."""
+    """Cross-entropy of held-out text, predicted by the counts of character pairs."""
     counts = np.full((letters, letters), 0.1)
     np.add.at(counts, (text[:-1], text[1:]), 1)
     chances = counts / np.sum(counts, axis=1, keepdims=True)
@@ -61,15 +61,15 @@ def pairs(text, held_out, letters):
 
 
 def written(model, letters, start, count, rng):
-    """`start`, and what the model has follow."""
+    """`start`, continued by the model."""
     scores = tg.trace(lambda text: model(text)[0, -1])
     text = [letters.index(letter) for letter in start]
     for _ in range(count):
-        # spaces in front, so that all texts have one length and one compiled function
+        # leading spaces give all texts one length, and so one compiled function
         seen = ([letters.index(" ")] * CONTEXT + text)[-CONTEXT:]
         with tg.no_grad():
             likely = scores(tg.tensor([seen])).numpy()
-        # Gumbel's way to draw, a little bolder than the model is
+        # Gumbel sampling at temperature 0.7
         text.append(int(np.argmax(likely / 0.7 + rng.gumbel(size=likely.shape))))
     return "".join(letters[k] for k in text)
 

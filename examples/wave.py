@@ -1,8 +1,8 @@
-"""Full waveform inversion: the layers of the ground from what a microphone hears of a bang.
+"""Full waveform inversion: find the layers of the ground from a record of a bang at the surface.
 
-The wave equation in one dimension by slices, with arrays that change places. The speeds of sound in two layers and the
-depth of the boundary between them are fitted to a noisy record made at the surface. The exit code is 1 unless they are
-found, and the gradient is that by differences. It prints the times and saves `wave.png`.
+The wave equation in one dimension is computed by slices, with arrays that are swapped. The unknowns are the speeds of
+sound in two layers and the depth of their boundary; the record is noisy. The exit code is 1 unless the three values are
+recovered, and the gradient matches finite differences. It prints the times and saves `wave.png`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ N, H = 201, 5.0  # points, and metres between them
 STEPS, DT = 900, 1e-3
 TRUE = np.array([1.8, 2.6, 0.45])  # km/s above, km/s below, km down to the boundary
 DEPTH = H * np.arange(N)
-BANG = 0.06  # s, when the source is at its height
+BANG = 0.06  # s, the peak of the source
 
 
 def recorded(theta):
-    """Pressure at 20 m of depth in each step; the bottom reflects."""
+    """Pressure at 20 m depth in each step; the bottom reflects."""
     above, below, boundary = 1000 * theta
     speed = above + (below - above) / (1 + np.exp(-(DEPTH - boundary) / 20))
     courant = (speed[1:-1] * DT / H) ** 2

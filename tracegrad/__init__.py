@@ -151,9 +151,9 @@ __all__ = [
     "while_loop",
 ]  # fmt: skip
 
-# What a gradient of a NumPy function does not need is imported when it is first asked for: these names, PyTorch's
-# namespaces, which are found where PyTorch has them (`import tracegrad.nn.functional as F`), and PyTorch's names of
-# tensor functions, of what makes Tensors, and of dtypes. tracegrad's own names come first.
+# Names that a gradient of a NumPy function does not need are imported at their first use: the names below, PyTorch's
+# namespaces under PyTorch's paths (`import tracegrad.nn.functional as F`), and PyTorch's names of tensor functions,
+# factories and dtypes. tracegrad's own names come first.
 _find, _names = lazy_import.names(
     globals(),
     modules={

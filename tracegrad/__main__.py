@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TracegradError as error:
         print(f"tracegrad: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # who reads, as `head`, has seen enough
+    except BrokenPipeError:  # the reader, for example `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 

@@ -1,8 +1,8 @@
 """Differentiate a tape: one reverse and one forward sweep, shared by the eager tape and the graph transforms.
 
-A tape is a sequence of entries `(answer, op, operands, params)` in the order of computation; the answer of an op with
-several results is a tuple. Zero cotangents and tangents are symbolic: a value without an entry in the result has the
-cotangent, or tangent, 0.
+A tape is a sequence of entries `(ans, op, operands, params)` in the order of computation; `ans` is the result, a tuple
+for an op with several results. Zero cotangents and tangents are symbolic: a value without an entry in the returned
+dict has the cotangent, or tangent, 0.
 """
 
 from __future__ import annotations
@@ -49,14 +49,15 @@ def reverse_sweep(
     key: Callable[[Any], Hashable] = id,
     masks: dict[Hashable, Any] | None = None,
 ) -> dict[Hashable, Any]:
-    """Compute cotangents by key from `seeds`, the cotangents of some answers; `receivers` says which operands get one.
+    """Compute cotangents by key from `seeds`, the cotangents of some results; `receivers` says which operands get one.
 
     Every rule is applied in ops, so cotangents have the kind of the operands: ndarrays, Tensors with a tape of their
     own, or nodes of a graph.
 
-    A branch that `where` did not take has no part in the derivative, whatever its own derivative is there. Because 0 *
-    inf and 0 * nan are nan, a cotangent out of a `where` has a *mask* of where it is not 0; the mask is applied again
-    after every rule that multiplies. `masks` holds the masks of the seeds, and receives those of the results.
+    A branch that `where` did not take does not contribute to the derivative, even if its own derivative is inf or nan.
+    Because 0 * inf and 0 * nan are nan, a cotangent out of a `where` has a *mask*, which is true where the cotangent is
+    not 0. The mask is applied again after every rule that multiplies. `masks` holds the masks of the seeds, and
+    receives the masks of the computed cotangents.
     """
     cotangents = dict(seeds)
     masks = {} if masks is None else masks
@@ -89,8 +90,8 @@ def forward_sweep(
 ) -> dict[Hashable, Any]:
     """Compute tangents by key from `tangents`, the tangents of some values; independent values have none.
 
-    Every rule is applied in ops, as in `reverse_sweep`. No masks are needed: `where` passes on the tangent of the
-    branch that it took, and nothing of the other.
+    Every rule is applied in ops, as in `reverse_sweep`. No masks are needed, because `where` passes on only the tangent
+    of the branch that it took.
     """
     table = dict(tangents)
     for ans, op, operands, params in tape:
@@ -116,14 +117,17 @@ def _results(ans: Any) -> tuple[Any, ...]:
 def pull_masked(
     op: Op, i: int, ct: Any, mask: Any, ans: Any, operands: tuple[Any, ...], params: dict[str, Any]
 ) -> tuple[Any, Any]:
-    """Compute the cotangent of operand `i` and its mask from those of the answer; the mask None means everywhere."""
+    """Compute the cotangent of operand `i` and its mask from the cotangent and mask of the result.
+
+    A mask of None means everywhere.
+    """
     ct_x = op.pull(i, ct, ans, operands, params)
     if ct_x is None or (mask is None and op is not where):
         return ct_x, None
     if mask is not None and isinstance(op.form, Gather):
         counted = "float64" if ct.dtype.kind == "c" else ct.dtype.name
         taken = op.pull(i, cast(mask, dtype=counted), ans, operands, params)
-        return ct_x, greater(taken, 0.0)  # not where nothing was gathered from, or only what is not taken
+        return ct_x, greater(taken, 0.0)  # false where no unmasked element was gathered from
     mask_x = _mask_of_operand(op, i, mask, ans, operands, params)
     if mask_x is not None and not op.form.moves:
         ct_x = where(mask_x, ct_x, 0.0)  # the rule may multiply by inf or nan
@@ -169,7 +173,7 @@ def either_mask(x: Any, y: Any) -> Any:
 
 
 def _mask_of_operand(op: Op, i: int, mask: Any, ans: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """Compute where the cotangent of operand `i` can differ from 0, from the answer's mask; None for anywhere."""
+    """Compute the mask of the cotangent of operand `i` from the mask of the result; None means everywhere."""
     if op is where and not is_literal(operands[0]):
         taken = operands[0] if i == 1 else logical_not(operands[0])
         return taken if mask is None else logical_and(mask, taken)
@@ -177,7 +181,7 @@ def _mask_of_operand(op: Op, i: int, mask: Any, ans: Any, operands: tuple[Any, .
         return mask
     axes = params.get("axes")
     if axes is not None and len(operands) == 1 and mask.shape == reduced_shape(operands[0].shape, axes):
-        return unreduce(mask, operands[0].shape, axes)  # of a reduction
+        return unreduce(mask, operands[0].shape, axes)  # the op is a reduction
     return op.pull(i, mask, ans, operands, params) if op.form.moves else None
 
 

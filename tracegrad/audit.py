@@ -3,7 +3,7 @@
 Compiled code is compared with NumPy, reverse mode with finite differences, forward mode with reverse mode, and the
 second derivative with differences of the first. If compiled code differs, the first different node is named. If the
 gradient differs, the first node with a wrong derivative is named, for example one with a user's rule. If the value is
-nan, the node that made it is named.
+nan, the node that computed the nan is named.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ __all__ = ["Audit", "Comparison", "check"]
 
 Function = Callable[..., Any]
 
-_DIGITS = 1e4  # how many units of rounding two orders of summation may be apart
-_FEW_DIGITS = 0.05
-_MOST_NODES = 40  # up to here each node is compared; among more, the first is found by halving
+_DIGITS = 1e4  # allowed difference of two orders of summation, in units of rounding
+_FEW_DIGITS = 0.05  # relative error above which finite differences are not compared
+_MOST_NODES = 40  # maximum nodes that are compared one by one; a longer list is searched by bisection
 
 
 @record(frozen=True)
@@ -198,7 +198,7 @@ class _Call:
         computed = dict(zip(graph.inputs, arrays))
         for node in graph.nodes:
             evaluate(node, computed)
-            with contextlib.suppress(Exception):  # whatever it is, the node cannot be looked at alone
+            with contextlib.suppress(Exception):  # the node cannot be evaluated by itself
                 if node.picks is None and node.op is not custom_call and not self._has_right_rule(node, computed):
                     return f"first at {_told(node.name, node)}"
         rules = [_told(f"the rule of {dict(x.params)['rule']}", x) for x in graph.nodes if x.op is custom_call]
@@ -234,7 +234,7 @@ class _Call:
         push = self._compiling("forward", lambda x, t: api.jvp(self.loss, (x,), (t,))[1])
         try:
             tangent = push(self.point, directions)
-        except (TypeError, UnsupportedError) as error:  # as of a function with a rule for the other mode
+        except (TypeError, UnsupportedError) as error:  # for example, a rule for reverse mode only
             return Comparison(what, 0.0, 0.0, f"not compared: {str(error).splitlines()[0]}")
         return _beside(what, tangent, along, _DIGITS * self._rounding)
 

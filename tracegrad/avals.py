@@ -144,7 +144,7 @@ def _length(n: Any, k: int) -> Any:
 
 
 class _Sizes(dict[tuple[int, ...], Size]):
-    """The sizes that there have been, by the shapes: finding one takes half of the time of making one."""
+    """Cache of `Size` objects by shape, because a lookup is faster than construction."""
 
     def __missing__(self, shape: tuple[int, ...]) -> Size:
         if len(self) >= _MOST_SIZES:
@@ -166,7 +166,7 @@ _NAMES: dict[np.dtype[Any], str] = {}
 
 
 def name_of(dtype: np.dtype[Any]) -> str:
-    """`dtype.name`, which NumPy makes anew at each read, in twenty times the time."""
+    """Return `dtype.name`, cached because NumPy computes it at each read."""
     result = _NAMES.get(dtype)
     if result is None:
         result = _NAMES[dtype] = dtype.name
@@ -197,7 +197,7 @@ def aval_of(x: Any) -> Aval:
     return aval
 
 
-# Subclasses of ndarray whose arrays of numbers compute as ndarrays do.
+# ndarray, and subclasses whose arrays of numbers compute as ndarrays do.
 _COMPUTE_ALIKE = frozenset({np.ndarray, np.memmap, np.recarray})
 
 
@@ -224,7 +224,7 @@ def is_huge(x: Any) -> bool:
 
 
 def is_constant(x: Any) -> bool:
-    """Whether a Python number is one for all calls of a program: a huge one, or a complex one."""
+    """Whether a Python number is a constant of a program: a huge integer, or a complex number."""
     return type(x) is complex or is_huge(x)
 
 

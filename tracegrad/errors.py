@@ -54,18 +54,18 @@ class TracegradError(Exception):
 
 
 def numpys(cls: Any) -> Any:
-    """Return the class that NumPy, or PyTorch, raises where a function of ours raises `cls`."""
+    """Return the class that NumPy, or PyTorch, raises where tracegrad raises `cls`."""
     return vars(cls).get("_numpys", cls)
 
 
 class _AsNumPys:
-    """Error that NumPy raises too, as a built-in exception, for which traced code takes it."""
+    """Error whose class, in traced code, is the built-in exception that NumPy raises."""
 
     __slots__ = ()
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        traced = type(sys._getframe(1).f_globals) is not dict  # whose names are looked up by the trace
+        traced = type(sys._getframe(1).f_globals) is not dict  # the trace looks up the names of traced code
         return numpys(type(self)) if traced else type(self)
 
 
@@ -110,7 +110,7 @@ class LostDerivativeError(TraceError):
 class UnsupportedError(TracegradError, NotImplementedError):
     """A NumPy function, argument or object that tracegrad does not implement."""
 
-    on_tape = True  # whether the call is to be tried on the tape
+    on_tape = True  # whether the eager tape may still run the call
 
     @classmethod
     def everywhere(cls, what: str) -> UnsupportedError:
@@ -143,15 +143,15 @@ class PerformanceWarning(UserWarning):
     """A traced function gives right results, but is slow, for a reason that can be removed."""
 
 
-# The folder of tracegrad, with a separator behind it.
+# The folder of tracegrad, with a trailing separator.
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
 _LIBRARIES = frozenset(["scipy", "numba", "llvmlite"])
-# The file name of code that tracegrad makes as text.
+# The file name of generated source code.
 MADE = "<tracegrad>"
-# What NumPy says of an update of an array that is read-only; what such an array is `frozen` for.
+# NumPy's error text for an update of a read-only array; also the value of `frozen` of a read-only traced array.
 READ_ONLY = "assignment destination is read-only"
-OVERLAPPING = "a view by as_strided whose elements overlap"  # why an array is frozen, as READ_ONLY is
+OVERLAPPING = "a view by as_strided whose elements overlap"  # another value of `frozen`
 
 
 def in_package(filename: str) -> bool:
@@ -186,7 +186,7 @@ def is_internal(error: BaseException) -> bool:
     if step is None or not step.tb_frame.f_code.co_filename.startswith(PACKAGE):
         return False
     if isinstance(error, AssertionError):
-        return not error.args  # those with a text are of functions that compare for the user
+        return not error.args  # an AssertionError with a text comes from a function that compares for the user
     if opcode.opname[step.tb_frame.f_code.co_code[step.tb_lasti]] == "RAISE_VARARGS":
         return False
     if isinstance(error, AttributeError):
@@ -262,7 +262,7 @@ def uncaught() -> Iterator[None]:
 
 @contextlib.contextmanager
 def plainly(why: str) -> Iterator[None]:
-    """While a call runs as plain Python: errors of tracegrad say why it does."""
+    """Context manager for a call that runs as plain Python: errors of tracegrad also give the reason."""
     try:
         yield
     except TracegradError as error:
@@ -274,7 +274,7 @@ def plainly(why: str) -> Iterator[None]:
 
 _PLAINLY = "the call runs as plain Python"
 
-# Of `BINARY_OP`, where a text is formatted.
+# Arguments of the instruction `BINARY_OP` for `%` and `%=`.
 _REMAINDERS = frozenset([6, 19])
 _BINARY_OP = opcode.opmap["BINARY_OP"]
 
@@ -299,9 +299,9 @@ def warn_of_constant(asked: str) -> None:
 
 
 class _Warned(threading.local):
-    """Warnings of this thread: their number, the number of refused conversions of Tensors for that reason, and errors.
+    """Lost derivatives of this thread: the number of warnings, and the number of refused conversions of Tensors.
 
-    It also has the messages that are held back, and the last error of a transform for that reason.
+    `held` has the warnings that are held back, and `lost` the last error.
     """
 
     count = refused = 0
@@ -329,7 +329,7 @@ def holding() -> Iterator[list[str]]:
 
 
 def located(message: str, location: str = "") -> str:
-    """Return `message` followed by the user's file and line, after those of the installed package in between."""
+    """Return `message` followed by the user's file and line, after the line of an installed package in between."""
     if not location:
         inner, location = _locations()
         location = location if inner == location else f"{inner}, called at {location}"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Explanation", "explain"]
 
-OFTEN = 8  # questions at one line that are told of, as those of a loop
+OFTEN = 8  # minimum guarded conditions at one line that are reported as an unrolled loop
 
 
 @record(frozen=True, eq=False)
@@ -95,7 +95,7 @@ def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> E
     program, lies = path.answering([*call.leaves, *captured])
     if program is not None and program.tier is not None:
         program.compile()
-    recalled = getattr(path.program, "recalled", False)  # whose graph has no lines
+    recalled = getattr(path.program, "recalled", False)  # a restored graph has no source lines
     trace = fun.find_in_full(call)[0].trace if recalled else path.trace
     report = getattr(program, "report", None)
     result = getattr(report, "plan", None)
@@ -170,7 +170,7 @@ def _loops(trace: Trace, graph: Graph) -> Iterator[str]:
 
 
 def _pieces(report: Any) -> Iterator[str]:
-    """Yield the compilation units: the numbers of their steps, where the code was found, and its compile time."""
+    """Yield the compilation units: the numbers of their steps, the origin of the code, and its compile time."""
     for steps, origin in report.pieces:
         result = {"memory": "from memory", "disk": "from disk", "compiled": "new"}[origin.source]
         took = f", {1e3 * origin.seconds:.2f} ms" if origin.seconds else ""

@@ -148,7 +148,7 @@ def _transform(
 ) -> Any:
     """Return the function to a solution, by `solve(x0, args)` or by the user's solver of `equation`.
 
-    Without an `equation`, it is that the gradient of `f` is zero.
+    Without `equation`, the equation is that the gradient of `f` is zero.
     """
     require_callable(f, name)
     what = f"tracegrad.implicit.{name}"
@@ -172,9 +172,9 @@ def _transform(
 def _solved(what: str, f: Function, equation: Function | None, x0: Any, args: tuple[Any, ...], solver: Function) -> Any:
     vector = Vector(what, "x0", x0)
     trace = current_trace()
-    if trace is None:  # a call in which something has raised
+    if trace is None:  # the call runs again as plain Python, because an op has raised
         return vector.unpack(vector.pack(solver(x0, *args)))
-    solver = trace.world.real_of(solver)  # it runs at each call, and not in the trace
+    solver = trace.world.real_of(solver)  # the solver runs at each call, outside the trace
 
     def flat(v: Any) -> Any:
         result = inlined(f if equation is None else equation)(vector.unpack(v), *args)

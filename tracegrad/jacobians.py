@@ -31,7 +31,7 @@ __all__ = ["forward_jacobian", "hessian_of", "hvp_at", "reverse_jacobian"]
 
 Function = Callable[..., Any]
 Argnums = int | tuple[int, ...]
-# By position of an output and of an input: the derivative, with the axes of both.
+# The derivative of each output with respect to each input, with the axes of both.
 Blocks = list[list[Any]]
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 else:
 
     class cached_property(functools.cached_property):
-        """Python's, which until Python 3.12 holds a lock, one for all instances, while a value is computed."""
+        """`functools.cached_property` whose lock, which Python has until 3.11, is free in a forked child."""
 
         def __init__(self, func: Any) -> None:
             super().__init__(func)

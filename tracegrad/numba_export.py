@@ -32,7 +32,7 @@ _NUMBERS = (bool, int, float, np.generic)
 _LINE = 64  # bytes to which a program's own memory is aligned
 _RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_int64)
 
-# Numba's code has addresses in it, and is never given back: what they lead to stays.
+# Objects at addresses that Numba's code contains. They live forever, because that code is never freed.
 _kept: list[object] = []
 
 
@@ -49,7 +49,7 @@ def as_numba(fun: Dispatcher, args: tuple[Any, ...]) -> Any:
     answer = _text(path.trace.answer, [aval.ndim for aval in path.program.image.outputs], who)
     space = _space(path.program, args, captured, who)
     exec(compile(_source(path.program, args, answer, space["fixed"]), f"<{who}>", "exec"), space)
-    # A function of its own, whose caller keeps the arrays until it has returned.
+    # `call` is a separate function, so that its caller keeps the arrays alive until it returns.
     space["call"] = njit(space["call"], nogil=True)
 
     def numbas(x: Any) -> Any:

@@ -3,8 +3,8 @@
 A function of a key gives the same numbers at each call, eager, compiled and in a batch; `split` makes new keys. Keys
 are uint32 arrays of two elements; other keys raise TypeError, and more than 2**32 elements of one key raise ValueError.
 The bits come from Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2,
-3, SC 2011), applied to the key and the number of the element; they will not change. The names and arguments are those
-of `jax.random`, the bits are not.
+3, SC 2011), applied to the key and the number of the element; they will not change. `jax.random` has the same names
+and arguments, but other bits.
 
 >>> import numpy as np, tracegrad as tg
 >>> a, b = tg.random.split(tg.random.key(0))
@@ -38,7 +38,7 @@ Shape = int | tuple[int, ...]
 
 _ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
 _PARITY = 0x1BD11BDA
-# The second word of a counter: what the block is for.
+# The second word of a counter: the purpose of the block.
 _DRAW, _SPLIT, _FOLD = 0, 0xFFFFFFFF, 0xFFFFFFFE
 
 
@@ -379,7 +379,7 @@ def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Shape = (), dtype:
     return mean + z @ np.linalg.cholesky(cov).T
 
 
-# -- numbers that count, and picking -------------------------------------------------------------------------------
+# -- integers, booleans, and selection ---------------------------------------------------------------------------
 def bernoulli(key: Any, p: Any = 0.5, shape: Shape | None = None) -> Any:
     """Draw booleans that are True with probability `p`.
 

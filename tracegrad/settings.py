@@ -87,7 +87,7 @@ def _thread_count(given: str | int | None) -> int | None:
     if given is None:
         return None
     text = str(given).strip()
-    # The length comes first: int() of a very long text is an error of its own.
+    # The length is checked first, because int() of a very long text raises another error.
     if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= MOST_THREADS):
         raise ValueError(f"it must be a whole number from 1 to {MOST_THREADS}")
     return int(text)
@@ -320,8 +320,8 @@ def opaque(package: str) -> None:
     settings.opaque_packages = settings.opaque_packages | {package}
 
 
-# The blocks open in any thread (of `disable_jit`, and traces) in which a call is not only a call. Hot paths look
-# whether there are any, and ask what they are about only then.
+# The open blocks of all threads in which calls need special handling, for example traces and `disable_jit`. Fast paths
+# only check whether the dict is empty.
 unusual: dict[object, None] = {}
 
 
@@ -352,7 +352,7 @@ class disable_jit(ContextDecorator):
     def __init__(self) -> None:
         self._blocks: list[object] = []
 
-    # What changes the state calls nothing, so that no signal can come between.
+    # The statements that change the state call nothing, so that no signal handler runs between them.
     def __enter__(self) -> None:
         block = object()
         self._blocks.append(block)

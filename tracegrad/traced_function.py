@@ -49,7 +49,7 @@ class Traced(_Typed[Parameters, Result]):
     For type checkers it has the parameters of the function, and its result, or `Any` for derivatives.
     """
 
-    # Derivatives of it are kept with it, as they are with a Python function.
+    # Derivatives are cached in the attributes of this object, as for a Python function.
     remembers = True
     __slots__ = ("recipe",)
 

@@ -78,7 +78,7 @@ def derived(fun: Callable[Parameters, Any], body: Function, transform: Function,
 def standing_for(fun: Function, body: Function, name: str) -> Any:
     """Trace `body`, with its own arguments; messages name the user's function."""
     vars(body).update(__signature__=inspect.signature(body), __wrapped__=fun)
-    # Only where the arguments are those of the function can some of them be static.
+    # Arguments can be static only if `body` has the arguments of the function.
     nums, names = statics(fun) if _takes_any(body) else ((), ())
     return Traced(
         fun, body=body, signature=body, static_argnums=nums, static_argnames=names,
@@ -89,7 +89,7 @@ def standing_for(fun: Function, body: Function, name: str) -> Any:
 def compiled_options(fun: Function) -> dict[str, Any]:
     """Return the compile options for functions derived from a function.
 
-    They are the options of the traced function that it is, or of which it is a method or a `functools.partial`.
+    Only a traced function has options; a bound method or a `functools.partial` has the options of its function.
     """
     while isinstance(fun, functools.partial | types.MethodType):
         fun = fun.func if isinstance(fun, functools.partial) else fun.__func__

@@ -55,15 +55,15 @@ class TensorBackend(AbstractBackend):  # type: ignore[misc, unused-ignore]
         return x
 
     def stack_on_zeroth_dimension(self, tensors: Any) -> Any:
-        """Tensors along a new first dimension."""
+        """Stack Tensors along a new first dimension."""
         return NAMES["stack"](tuple(tensors))
 
     def add_axis(self, x: Any, new_position: int) -> Any:
-        """Return a new dimension of size 1."""
+        """Insert a dimension of size 1."""
         return x.unsqueeze(new_position)
 
     def add_axes(self, x: Any, n_axes: int, pos2len: dict[int, int]) -> Any:
-        """New dimensions of these sizes, along which the values repeat."""
+        """Insert dimensions of these sizes, along which the values repeat."""
         sizes = [-1] * n_axes
         for position, size in pos2len.items():
             x = x.unsqueeze(position)
@@ -75,7 +75,7 @@ class TensorBackend(AbstractBackend):  # type: ignore[misc, unused-ignore]
         return x.repeat(*repeats)
 
     def concat(self, tensors: Any, axis: int) -> Any:
-        """Tensors one after the other along a dimension."""
+        """Concatenate Tensors along a dimension."""
         return NAMES["cat"](tuple(tensors), dim=axis)
 
     def is_float_type(self, x: Any) -> bool:

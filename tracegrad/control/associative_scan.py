@@ -78,7 +78,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
 
 
 def _scanned(combine: Combine, xs: list[Any], axis: int) -> list[Any]:
-    """Combine pairs first; the results for every second element then give the others."""
+    """Scan the combined pairs: the results of odd elements. The results of even elements follow from them."""
     n = xs[0].shape[axis]
     if n < 2:
         return xs

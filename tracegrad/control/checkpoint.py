@@ -1,9 +1,9 @@
 """Checkpoint functions: recompute their values in the backward pass instead of saving them (rematerialization).
 
 In a graph a checkpoint is a node with a region. In the forward pass its region is inlined (`inlined`). Its derivative
-is a checkpoint that is not inlined: it takes the operands, the values that the policy saves and the cotangents, and
+is a checkpoint that is not inlined. It takes the operands, the values that the policy saves and the cotangents, and
 recomputes all other values. It is a separate step of the program, so its computation is not merged with the forward
-computation, and its memory is free after it.
+computation, and its memory is freed after it.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _() -> Any:
     yield (uniform((3,)),), {"name": "x"}
 
 
-# -- what users call ---------------------------------------------------------------------------------------------------
+# -- public functions --------------------------------------------------------------------------------------------------
 class checkpoint_policies:
     """Policies of `checkpoint`: the values saved for the backward pass, together with the arguments of the function.
 
@@ -151,7 +151,7 @@ class checkpoint_policies:
 
     @staticmethod
     def save_only_these_names(*names: str) -> tuple[str, ...]:
-        """Return the policy that saves the values named by `checkpoint_name` with one of these names."""
+        """Return the policy that saves the values named by `checkpoint_name` with one of the `names`."""
         return ("named", *names)
 
 

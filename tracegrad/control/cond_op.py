@@ -46,7 +46,7 @@ def _(*operands: Aval, branches: tuple[Graph, ...]) -> Several:
 
 @cond.def_vjp_all
 def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, branches: tuple[Graph, ...]) -> list[Any]:
-    # A branch backwards computes again what it needs of the branch forwards.
+    # The backward branch recomputes the values that it needs from the forward branch.
     seeded = [k for k, ct in enumerate(cts) if ct is not None]
     wrt = [i - 1 for i in wanted if i and aval_of(operands[i]).is_inexact]
     passes = [joint(branch, wrt, seeded) for branch in branches]
@@ -94,7 +94,7 @@ def _(size: int, flags: tuple[bool, ...], *operands: Any, branches: tuple[Graph,
     many = tuple([batched(branch, size, flags[1:], all_of_them)[0] for branch in branches])
     if not flags[0]:
         return tuple(cond(*operands, branches=many))
-    # Each index of the batch has a branch of its own: all run.
+    # Each example may select another branch, so all branches run.
     answers = list(run_region(many[-1], operands[1:]))
     for number in reversed(range(len(branches) - 1)):
         chosen = less_equal(operands[0], number)

@@ -121,7 +121,7 @@ def _chosen(name: str, index: Any, functions: Sequence[Function], operands: Sequ
             raise TypeError(located(f"{what} must return a value of the structure {text}"))
     wanted = _agreed(outputs)
     if any(other.region.avals != tuple(wanted) for other in outputs):
-        # A Python number takes the dtype that another branch gives.
+        # A Python number takes the dtype of the result of another branch.
         outputs = [recorded(f, operands, what, wanted=wanted) for f, what in zip(functions, names)]
     for other, what in zip(outputs, names):
         for path, a, b in zip(tree.paths(structure, "the result"), other.region.avals, wanted):
@@ -139,7 +139,7 @@ _INDEX = Aval((), np.dtype(np.int64))
 
 
 def _agreed(outputs: Sequence[Recording]) -> list[Aval]:
-    """Return the avals that all branches should give: an array's aval wins over a Python number's."""
+    """The avals that all branches must return: the aval of an array takes precedence over a Python number."""
     results = []
     for avals, weak in zip(zip(*[x.region.avals for x in outputs]), zip(*[x.region.weak for x in outputs])):
         strong = [a for a, is_number in zip(avals, weak) if not is_number]

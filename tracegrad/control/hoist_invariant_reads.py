@@ -1,15 +1,15 @@
 """Hoist loop-invariant reads of arrays that the loop updates (loop-invariant code motion).
 
-Elimination subtracts multiples of row `k` from the rows below it: `A[i] -= A[i, k] * A[k]`, in a loop over `i`. No
-iteration writes row `k`, so every iteration reads its initial value. A read inside the loop would be saved for the
-derivative in each iteration, and an in-place update would have to respect it.
+Gaussian elimination subtracts multiples of row `k` from the rows below it: `A[i] -= A[i, k] * A[k]`, in a loop over
+`i`. No iteration writes row `k`, so every iteration reads its initial value. A read inside the loop would be saved for
+the derivative in each iteration, and could prevent an in-place update.
 
 A window is hoisted if its position is the same in all iterations and it is disjoint from all written windows
 (`tracegrad.control.index_ranges`). A loop of zero iterations would not have read it, and its position may then be
-invalid, so the hoisted window is clamped to the array unless it is known to be inside.
+invalid. The hoisted window is therefore clamped to the array, unless it is known to be inside.
 
-Small parts of arrays that no iteration writes are hoisted too, so that the derivative of an iteration adds to the
-part and not to the whole array.
+Small parts of arrays that no iteration writes are hoisted too. The derivative of an iteration then adds to the part and
+not to the whole array.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tracegrad.ops.shape.linear import fresh, full, reshape, slice
 __all__ = ["moved_into", "read_before"]
 
 _PARTS = (slice, dynamic_slice, gather)
-# How many times such an array has as many elements as a part that is read before, at least.
+# Minimum ratio of the sizes of an unwritten array and a part of it that is hoisted.
 SMALL = 2
 
 
-# -- what is read ----------------------------------------------------------------------------------------------
+# -- hoisted reads ---------------------------------------------------------------------------------------------
 class _Loop:
     """A loop while reads are hoisted out of it."""
 
@@ -43,7 +43,7 @@ class _Loop:
         self.known = inside_of(args, operands[carries : carries + xs], body, carries, cond)
         self.consts = dict(zip(body.inputs[carries + xs :], operands[carries + xs :]))
         self.users = body.users()
-        self.found: dict[Node, Any] = {}  # what is read, and the value of it outside
+        self.found: dict[Node, Any] = {}  # hoisted reads, and their values outside of the loop
 
     def look(self) -> None:
         for k in range(self.carries):
@@ -95,8 +95,8 @@ class _Loop:
                 self.found[node] = _read(array, starts, sizes, step, reach)
 
     def _is_wanted(self, node: Node) -> bool:
-        """Whether the whole window is used, and not only parts of it, because the hoisted window is an array of its
-        own."""
+        """Whether the whole window is used, and not only parts of it, because the hoisted window is a separate
+        array."""
         return node.aval.size > 0 and any(x.op not in _PARTS for x in self.users[node])
 
     def _outside(self, x: Any) -> Any:

@@ -1,10 +1,10 @@
 """Analyze affine index ranges of loops, to prove that the windows of different iterations are disjoint.
 
-The counter of `for i in range(k + 1, n)` is at least `k + 1` and less than `n`, so an iteration that writes row `i`
-does not write row `k`, whatever `k` is. The *distances* of an integer express this: for each loop-invariant number, and
-for 0, the bounds of the difference from it.
+The counter of `for i in range(k + 1, n)` is at least `k + 1` and less than `n`. An iteration that writes row `i`
+therefore does not write row `k`, for any `k`. The *distances* of an integer express this: the bounds of its difference
+from each loop-invariant number, and from 0.
 
-Integers do not wrap where this is used: windows start inside an array, and steps from there are small.
+Integers do not wrap in this analysis: windows start inside an array, and steps from there are small.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tracegrad.ops.shape.linear import fresh, full, reshape
 
 __all__ = ["Distances", "Window", "both", "distances", "extents", "inside_of", "plus", "window_at", "within"]
 
-Distances = dict[Node | None, tuple[float, float]]  # None stands for 0
+Distances = dict[Node | None, tuple[float, float]]  # None is 0
 
-DEEPEST = 10  # sums of sums that are looked through
-FARTHEST = 2**31  # what a sum may add
-LONGEST = 2**16  # what a counter may add in a turn
+DEEPEST = 10  # maximum depth of nested sums
+FARTHEST = 2**31  # maximum finite distance: sums and products with larger ones are unknown
+LONGEST = 2**16  # maximum step of a counter, and maximum constant factor
 
 
 class Window(NamedTuple):
@@ -53,7 +53,7 @@ def _is_before(end: Distances, start: Distances) -> bool:
 
 
 def window_at(starts: Sequence[Distances], sizes: Sequence[int], step: Sequence[int]) -> Window:
-    """The window of `sizes` elements, `step` apart, from `starts` on."""
+    """The window of `sizes` elements from `starts` on, with the stride `step`."""
     return Window(list(starts), [plus(x, {None: (n, n)}) for x, n in zip(starts, extents(sizes, step))])
 
 
@@ -63,7 +63,7 @@ def extents(sizes: Sequence[int], step: Sequence[int]) -> list[int]:
 
 
 def within(x: Distances, low: float, high: float) -> bool:
-    """Whether a number is known to lie within these bounds."""
+    """Whether a number is known to be within the bounds."""
     result = x.get(None, (-np.inf, np.inf))
     return low <= result[0] and result[1] <= high
 
@@ -128,7 +128,7 @@ def _is_far(found: Distances) -> bool:
 
 
 def both(several: Sequence[Distances]) -> Distances:
-    """The intersection of these distances of one integer."""
+    """The intersection of several distances of one integer."""
     table: Distances = {}
     for each in several:
         for k, (low, high) in each.items():
@@ -139,8 +139,8 @@ def both(several: Sequence[Distances]) -> Distances:
 
 def inside_of(given: Sequence[Distances], rows: Sequence[Any], body: Graph, carries: int,
               cond: Graph | None = None) -> dict[Node, Distances]:  # fmt: skip
-    """The distances of the integer inputs of a body, valid in any iteration, given the distances of the loop's carries
-    and constants, and the scanned arrays."""
+    """The distances of the integer inputs of a body, valid in any iteration. They are computed from the distances of
+    the carries and constants of the loop, and from the scanned arrays."""
     steps = counters(body, carries)
     first = carries + len(rows)
     table = dict(zip(body.inputs[first:], given[carries:]))
@@ -159,7 +159,7 @@ def inside_of(given: Sequence[Distances], rows: Sequence[Any], body: Graph, carr
     if cond is not None and (limit := limit_of(cond, body, carries)) is not None:
         k, step, stop, more = limit
         stops = given[cond.inputs.index(stop)] if isinstance(stop, Node) else {None: (stop, stop)}
-        last = 1 - more  # how far from where it stops the counter is in the last turn, at least
+        last = 1 - more  # minimum distance of the counter from the limit in an iteration
         beyond = {
             x: (-np.inf, high - last) if step > 0 else (low + last, np.inf) for x, (low, high) in stops.items()
         }  # fmt: skip

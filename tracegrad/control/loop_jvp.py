@@ -11,8 +11,8 @@ __all__ = ["pushed_iteration"]
 
 
 def pushed_iteration(body: Graph, given: Sequence[int], carries: int) -> tuple[list[int], Graph, list[int]]:
-    """The inputs that have tangents in some iteration if the inputs `given` have; the body that takes its inputs and
-    their tangents, and returns its results and some tangents; and the results with tangents."""
+    """Forward mode of a body: the inputs with tangents in some iteration, the body, and the results with tangents. The
+    body takes its inputs and their tangents, and returns its results and their tangents."""
     moving = set(given)
     while True:
         both, result = pushed(body, sorted(moving))

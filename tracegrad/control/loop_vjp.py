@@ -1,9 +1,9 @@
 """Reverse mode through loops: the residuals of an iteration, and the body of the backward loop.
 
 An iteration takes `carries`, then rows of arrays, then constants. Its derivative is computed once, for the body. The
-forward iteration saves the residuals of the backward iteration, chosen by a minimum cut (`transforms.partition`). Not
-saved are rows and constants, which exist anyway, counters, which follow from the iteration number, and values that
-depend on constants alone, which are computed once outside the loop.
+forward iteration saves the residuals of the backward iteration, chosen by a minimum cut (`transforms.partition`). Rows
+and constants are not saved, because they exist anyway. Counters follow from the iteration number. Values that depend on
+constants alone are computed once outside the loop.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def differentiable(body: Graph, wanted: Sequence[int], carries: int) -> list[int
 class Iteration:
     """The forward and the backward pass of one iteration.
 
-    `forward` is the body with `residuals` further results. `live` are the carries with cotangents, `found` the inputs
-    that get a cotangent, and `seeded` the results whose cotangents the backward iteration reads (carries first).
-    `backward` takes `values`, then the cotangents of `seeded`, and returns the cotangents of `found`. A value is
-    `("residual", k)`, `("input", i)`, `("counter", i)` or `("outside", k)`; the last one is result k of `outside`, a
+    `forward` is the body with `residuals` further results. `live` are the carries with cotangents. The backward
+    iteration reads the cotangents of the results `seeded` (carries first), and computes cotangents of some inputs.
+    `backward` takes `values`, then the cotangents of `seeded`, and returns the cotangents of the inputs. A value is
+    `("residual", k)`, `("input", i)`, `("counter", i)` or `("outside", k)`. The last one is result k of `outside`, a
     function of the constants. An iteration adds `steps[i]` to carry i, a counter.
     """
 
@@ -55,7 +55,7 @@ class Iteration:
     steps: dict[int, int]
 
     def cotangents(self, value: Callable[[str, int], Any], cts: Sequence[Any]) -> dict[int, Any]:
-        """The cotangents of the inputs `found`, by position, given the cotangents of `seeded`."""
+        """The cotangents of inputs by position, computed from the cotangents of `seeded`."""
         operands = [value(*each) for each in self.values]
         return dict(zip(self.found, run_region(self.backward, [*operands, *cts])))
 
@@ -69,8 +69,8 @@ def iteration_of(body: Graph, wanted: Sequence[int], cts: Sequence[int], carries
     """The two passes of an iteration for derivatives with respect to the inputs `wanted`, if the results `cts` have
     cotangents.
 
-    `turns` is the maximal number of iterations. The backward iteration preferably does not read the `spared` constants.
-    `steps` are the steps of counters, whose values need not be saved.
+    `iterations` is the maximal number of iterations. The backward iteration does not read the `spared` constants if
+    that is cheaper. `steps` are the steps of counters, whose values need not be saved.
     """
     wrt = differentiable(body, wanted, carries)
     live = {k for k in cts if k < carries}
@@ -88,7 +88,7 @@ def iteration_of(body: Graph, wanted: Sequence[int], cts: Sequence[int], carries
     moving = _moving(both, inputs[: n - loose])
     steps = steps or {}
     dear = [x for k, x in enumerate(inputs[:carries]) if k not in steps]
-    # The next turn overwrites what this one hands on.
+    # The next iteration overwrites the carries that this one returns.
     after = [x for x in both.outputs[:carries] if x.op is not None]
     backward, values = _cut(both, n, count, [*dear, *after], [inputs[i] for i in spared], iterations)
     saved = [x for x in values if x.op is not None]
@@ -107,8 +107,8 @@ def iteration_of(body: Graph, wanted: Sequence[int], cts: Sequence[int], carries
 
 def _cut(both: Graph, n: int, count: int, dear: list[Node], spared: list[Node],
          iterations: int) -> tuple[Graph, tuple[Node, ...]]:  # fmt: skip
-    """The backward iteration and its residuals: none of the `spared` values that are as large as the residuals of all
-    iterations that would replace them."""
+    """The backward iteration and its residuals. The `spared` values are not among them if they are at least as large as
+    the residuals of all iterations that would replace them."""
     _, usual, values = partition(both, n, count, dear=dear)
     while spared:
         _, backward, instead = partition(both, n, count, dear=[*dear, *spared])
@@ -173,7 +173,7 @@ def _is_changing(x: Any) -> bool:
 
 
 def _moving(graph: Graph, inputs: Sequence[Node]) -> set[Node]:
-    """The nodes that depend on these inputs."""
+    """The nodes that depend on the inputs."""
     moving = set(inputs)
     for node in graph.nodes:
         if not moving.isdisjoint(node.operands):
@@ -187,5 +187,5 @@ def next_cotangents(iteration: Iteration, cts: dict[int, Any], like: Sequence[An
 
 
 def accumulated(cts: dict[int, Any], positions: Sequence[int], totals: Sequence[Any]) -> list[Any]:
-    """The accumulated cotangents of constants, after adding those of this iteration."""
+    """The accumulated cotangents of constants, after adding the cotangents of this iteration."""
     return [accumulate(total, cts[i]) for i, total in zip(positions, totals)]

@@ -122,7 +122,7 @@ def _in_segments(f: Function, carry: Any, xs: Any, count: int, reverse: bool, se
     """Scan over segments, each of which is a scan; remaining iterations come last."""
     size = count // segments
     rest, whole = count % segments, size * segments
-    first = rest if reverse else 0  # of the rows in segments
+    first = rest if reverse else 0  # the first row in a segment
 
     def part(x: Any, start: int, stop: int) -> Any:
         return x[start:stop]
@@ -150,7 +150,7 @@ def _python_scan(
     what = f"the body of a scan ({describe(f).name})"
     f = inlined(f)
     if not count:
-        # Once, to know what the results would be.
+        # One call determines the structure of the results.
         rows = [np.zeros(np.shape(x)[1:], x.dtype) for x in leaves]
         _, y = _pair(f(carry, tree.unflatten(structure, rows)), what)
         return carry, tree.map(lambda x: stacked([x])[:0], y)
@@ -292,8 +292,8 @@ def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any) -> Any:
 
     Notes
     -----
-    Arrays can be indexed by `i`, and sliced: `x[:i]` is what it is in NumPy, as far as it is used element by element,
-    summed, multiplied or assigned.
+    Arrays can be indexed by `i`, and sliced. `x[:i]` has NumPy's meaning in elementwise operations, sums, products and
+    assignments.
 
     Examples
     --------

@@ -34,7 +34,7 @@ def required_trace() -> TraceBuilder:
 
 def records_regions() -> bool:
     """Whether the bodies of loops and branches are recorded as regions. Python runs them outside of traces, and in
-    traces that run each line as often as Python does."""
+    traces that run each iteration in Python."""
     trace = current_trace()
     return trace is not None and (trace.inner is not None or STEPS not in trace.world.varying)
 
@@ -105,10 +105,10 @@ def operand(x: Any, aval: Aval) -> Any:
 def carried(
     record: Callable[[list[Any], list[Aval | None]], Recording], initial: Sequence[Any], structure: Any, what: str
 ) -> tuple[Recording, list[Any]]:
-    """A body whose first part has the structure and the avals of the carries, and the stand-ins of the carries.
+    """A body whose first part has the structure and the avals of the carries, and the leaves it was recorded for.
 
-    `record(like, wanted)` records the body for leaves like these, which take the dtypes `wanted`. A Python number that
-    is carried becomes an array where the body makes one of it. TypeError where body and initial value do not agree.
+    `record(like, wanted)` records the body for the leaves `like`; its results take the dtypes `wanted`. A carry that is
+    a Python number becomes an array if the body returns an array for it. TypeError if body and initial value disagree.
     """
     like = list(initial)
     while True:
@@ -160,7 +160,7 @@ def _aval(x: Any) -> Aval:
 
 
 def rows_of(name: str, leaves: Sequence[Any], paths: Sequence[str], length: int | None) -> int:
-    """The number of rows of the arrays; ValueError if they do not agree or it is unknown."""
+    """The number of rows of the arrays; ValueError if the numbers differ or it is unknown."""
     counts: dict[str, int] = {}
     for x, path in zip(leaves, paths):
         shape = np.shape(x)
@@ -178,7 +178,7 @@ def rows_of(name: str, leaves: Sequence[Any], paths: Sequence[str], length: int 
 
 
 def like_row(x: Any) -> Any:
-    """The kind of one row of the array `x`; a Tensor if `x` is one."""
+    """A stand-in for one row of the array `x`; a Tensor if `x` is one."""
     if isinstance(x, TapeCarrier) and x.shape[0]:
         return x[0]  # type: ignore[index]
     aval = Aval(np.shape(x)[1:], _aval(x).dtype)

@@ -43,7 +43,7 @@ def rows(name: str, xs: Sequence[Aval], length: int) -> list[Aval]:
 def iteration_for_batch(
     body: Graph, size: int, flags: Sequence[bool], carries: int
 ) -> tuple[Graph, list[bool], list[bool]]:
-    """The body for a batch of the flagged inputs, and which of its inputs and outputs are batched: a carry is batched
+    """The body for a batch of the flagged inputs, and which of its inputs and outputs are batched. A carry is batched
     if any iteration batches it."""
     flags, rest = list(flags), [False] * (len(body.outputs) - carries)
     while True:

@@ -55,7 +55,7 @@ def _(tangents: Sequence[Any], ans: Any, *operands: Any, body: Graph, carries: i
     moved = [[i for i in part if i in moving] for part in parts]
     results = [k for k in result if k >= carries]
 
-    # Each sort of operand is followed by its tangents, and so are the carries and the results of the turn.
+    # The tangents of each sort of operand follow it. The same holds for the carries and results of an iteration.
     def step(*args: Any) -> list[Any]:
         supply = iter(args)
         taken = [([next(supply) for _ in part], [next(supply) for _ in its]) for part, its in zip(parts, moved)]

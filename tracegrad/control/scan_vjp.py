@@ -59,8 +59,8 @@ class _Backwards:
 
     def run(self, length: int, operands: Sequence[Any], state: Sequence[Any], seeds: Sequence[Any],
             outside: Sequence[Any], levels: int) -> list[Any]:  # fmt: skip
-        """The `state` before the iterations, given the state after them, and the cotangents of the arrays. The state is
-        the cotangents of live carries, and the totals of constants; `seeds` are the cotangents of stacked results."""
+        """The state before the iterations, computed from the `state` after them, and the cotangents of the arrays. A
+        state is the cotangents of live carries and of constants. `seeds` are the cotangents of stacked results."""
         iterations = self.sizes.segment(length, levels)
         if iterations < length:
             return self._segment_by_segment(length, iterations, operands, state, seeds, outside, levels - 1)

@@ -1,9 +1,9 @@
 """Divide scans into segments whose iterations are recomputed in the backward pass (segmented checkpointing).
 
 A derivative reads values of each iteration, from the last to the first. Saving all of them takes memory for every
-iteration. A segmented loop saves the carries at the beginning of each segment, and the residuals of one segment at a
-time: a segment is rerun when the derivative reaches it. With s segments of k iterations this takes s times the carries
-and k times the residuals of an iteration, about 2 sqrt(n) of them instead of n, for one more run of the loop. A segment
+iteration. A segmented loop saves the carries at the beginning of each segment, and the residuals of only one segment. A
+segment is rerun when the derivative reaches it. With s segments of k iterations this takes s times the carries and k
+times the residuals of an iteration. The sum is about 2 sqrt(n) instead of n, for one more run of the loop. A segment
 may be divided again (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016).
 """
 
@@ -25,11 +25,11 @@ from tracegrad.utils.log import log
 
 __all__ = ["Sizes", "division", "in_blocks", "joined", "run_in_segments", "segmented"]
 
-# A loop is divided so often at most: each time its turns are run once more.
+# Maximum number of nested divisions of a loop: each runs the iterations once more.
 MOST_LEVELS = 3
 
 
-# -- how long the segments are -----------------------------------------------------------------------------------------
+# -- lengths of segments -----------------------------------------------------------------------------------------------
 @record(frozen=True)
 class Sizes:
     """Sizes in bytes of loop residuals: of the carries at the beginning of a segment, and of each iteration."""
@@ -38,8 +38,8 @@ class Sizes:
     iteration: int
 
     def segment(self, length: int, levels: int) -> int:
-        """The number of iterations per segment if the loop is divided `levels` times: the one of least memory, or one
-        near it without a remainder; all iterations if dividing does not help.
+        """The number of iterations per segment if the loop is divided `levels` times: the number with the least memory,
+        or a number near it without a remainder. All iterations if a division does not help.
 
         >>> Sizes(8, 8).segment(10_000, 1), Sizes(8, 800).segment(10_000, 1), Sizes(8, 8).segment(10_007, 1)
         (100, 10, 100)
@@ -63,8 +63,8 @@ class Sizes:
         return length // iterations * self.start + self.memory(iterations, levels - 1)
 
     def levels(self, length: int, bound: int) -> int:
-        """How often to divide the loop until its residuals fit the bound. If they never fit: the number of least memory
-        if it at least halves the residuals, else 0."""
+        """The number of divisions after which the residuals of the loop fit the bound. If they never fit: the number
+        with the least memory if it at least halves the residuals, else 0."""
         results = [self.memory(length, levels) for levels in range(MOST_LEVELS + 1)]
         least = min(results)
         within = [levels for levels, size in enumerate(results) if size <= bound]
@@ -76,8 +76,8 @@ class Sizes:
 def division(
     body: Graph, forward: Graph, carries: int, length: int, most: int = MOST_LEVELS, what: str = ""
 ) -> tuple[Sizes, int]:
-    """The residual sizes of a loop with this body (`forward` returns each iteration's residuals as further results),
-    and how often to divide it, at `most`. Messages call its iterations `what`."""
+    """The residual sizes of a loop with this body, and the number of times to divide it, at `most`. `forward` returns
+    the residuals of each iteration as further results. Messages call the iterations `what`."""
     saved = forward.outputs[len(body.outputs) :]
     sizes = Sizes(_bytes(forward.inputs[k] for k in _carried(forward, saved, carries)), _bytes(saved))
     bound = _bound()
@@ -170,7 +170,7 @@ def segmented(
 
 
 def run_in_segments(operands: Sequence[Any], iterations: int, **params: Any) -> tuple[Any, ...]:
-    """The results of a scan with these parameters, run in segments of so many iterations."""
+    """The results of a scan with the parameters `params`, run in segments of `iterations` iterations."""
     carries, xs, rest, reverse = params["carries"], params["xs"], params["length"] % iterations, params["reverse"]
     result, _ = segmented(operands, iterations, **params)
     if not rest:

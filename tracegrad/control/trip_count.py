@@ -1,9 +1,9 @@
 """Compute trip counts and induction variables of loops.
 
 A carry to which each iteration adds the same integer is an induction variable. Its values need not be saved for a
-derivative, and a `while_loop` that runs while a counter is below a limit has a computable trip count. If the limit and
-the initial value have known ranges, so has the trip count: the loop `for j in range(i)` inside another loop gets room
-for the largest `i`, and is not traced again for lack of room.
+derivative. A `while_loop` that runs while a counter is below a limit has a computable trip count. If the limit and the
+initial value have known ranges, the trip count has one, too. The loop `for j in range(i)` inside another loop then gets
+room for the largest `i`, and is not traced again with more room.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tracegrad.ops.shape.linear import broadcast_to, fresh, full, reshape, slice
 
 __all__ = ["counters", "in_iteration", "known_iterations", "limit_of", "most_iterations", "range_of", "with_room"]
 
-MOST_ROOM = 1 << 12  # turns for which room is made because there might be so many
-DEEPEST = 30  # how far back ranges are looked for
+MOST_ROOM = 1 << 12  # maximum bound of a trip count for which a loop gets room
+DEEPEST = 30  # maximum depth of nodes in the analysis of ranges
 
 Range = tuple[float, float]
 ANY: Range = (-np.inf, np.inf)
@@ -57,8 +57,8 @@ def in_iteration(start: Any, iteration: Any, step: int) -> Any:
     return add(start, iteration if step == 1 else multiply(iteration, step))
 
 
-# -- the number of turns -------------------------------------------------------------------------------------
-# For each comparison: which side it has the counter on, which way that counts, and what equality adds to the turns.
+# -- trip counts ---------------------------------------------------------------------------------------------
+# For each comparison: the side of the counter, the step of the counter, and what equality adds to the trip count.
 _LIMITS = {
     ew.less: ((0, 1, 0), (1, -1, 0)), ew.less_equal: ((0, 1, 1), (1, -1, 1)),
     ew.greater: ((0, -1, 0), (1, 1, 0)), ew.greater_equal: ((0, -1, 1), (1, 1, 1)),
@@ -66,8 +66,8 @@ _LIMITS = {
 
 
 def limit_of(cond: Graph, body: Graph, carries: int) -> tuple[int, int, Any, int] | None:
-    """The counter that a condition compares: its number, its step (1 or -1), the limit (an integer, or a Node for an
-    input), and a correction of the trip count; None for other conditions."""
+    """The counter that a condition compares; None for other conditions. The parts are its number, its step (1 or -1),
+    the limit (an integer, or a Node for an input), and a correction of the trip count."""
     (asked,) = cond.outputs
     steps = counters(body, carries)
     for side, step, more in _LIMITS.get(asked.op, ()):  # type: ignore[call-overload]
@@ -95,8 +95,8 @@ def known_iterations(operands: Sequence[Any], cond: Graph, body: Graph, carries:
 
 
 def most_iterations(ranges: Sequence[Range], cond: Graph, body: Graph, carries: int) -> int:
-    """An upper bound of the trip count of a `while_loop` with operands in these ranges; 0 if it is unknown, or more
-    than the room allowed."""
+    """An upper bound of the trip count of a `while_loop` with operands in `ranges`; 0 if it is unknown, or above
+    `MOST_ROOM`."""
     if (result := limit_of(cond, body, carries)) is None:
         return 0
     k, step, limit, more = result
@@ -138,7 +138,7 @@ def _computed(x: Node, of: Any) -> Range:
     if x.op not in _RANGES:
         return ANY
     low, high = _RANGES[x.op](*of(x.inputs[0]), *of(x.inputs[1]))
-    return (low, high) if -(2**62) < low <= high < 2**62 else ANY  # what may not fit in 64 bits may be anything
+    return (low, high) if -(2**62) < low <= high < 2**62 else ANY  # a value that overflows 64 bits wraps
 
 
 _RANGES: dict[Any, Any] = {
@@ -151,15 +151,15 @@ _RANGES: dict[Any, Any] = {
 
 # -- room ----------------------------------------------------------------------------------------------------
 def with_room(body: Graph, operands: Sequence[Any], carries: int, iterations: int) -> Graph:
-    """The body of a loop of at most so many iterations (0: unknown), whose inner loops get room for their maximal trip
-    counts; `operands` are the operands of the loop."""
+    """The body of a loop of at most `iterations` iterations (0: unknown), with room in inner loops for their maximal
+    trip counts; `operands` are the operands of the loop."""
     if not any(node.regions for node in body.nodes):
         return body
     return _with_room(body, _inside(body, list(map(range_of, operands)), carries, iterations))
 
 
 def _inside(body: Graph, ranges: Sequence[Range], carries: int, iterations: int) -> list[Range]:
-    """The intervals of a body's inputs, given the intervals of the loop's operands."""
+    """The intervals of the inputs of a body, computed from the intervals of the operands of the loop."""
     steps, result = counters(body, carries), list[Range]()
     for k, (low, high) in enumerate(ranges):
         if k >= carries or body.outputs[k] is body.inputs[k]:
@@ -188,7 +188,7 @@ def _with_room(graph: Graph, ranges: Sequence[Range]) -> Graph:
 
 
 def _roomy(node: Node, ranges: Sequence[Range]) -> Any:
-    """The parameters of a node with regions, with room for operands in these ranges."""
+    """The parameters of a node with regions, with room for operands in `ranges`."""
     params = dict(node.params)
     form = node.op.form if node.op is not None else None
     if isinstance(form, While):

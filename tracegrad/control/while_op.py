@@ -37,8 +37,8 @@ def while_loop(*operands: Any, cond: Graph, body: Graph, carries: int, capacity:
     """The final carries, the trip count and the stacked results of `body`, run while `cond` holds.
 
     The results have room for `capacity` iterations; more iterations raise CapacityError. In compiled code, rows that no
-    iteration writes are undefined, except the last one, which a batch reads for finished examples. For a loop without
-    results, `capacity` may bound the number of iterations.
+    iteration writes are undefined, except the last one, which a batch reads for finished examples. If a loop has no
+    results, `capacity` may be a bound of its trip count, or 0.
     """
     carry, consts = list(operands[:carries]), operands[carries:]
     stacked = [np.zeros((capacity, *y.aval.shape), y.aval.dtype) for y in body.outputs[carries:]]
@@ -94,7 +94,7 @@ def _(tangents: Sequence[Any], ans: Any, *operands: Any, cond: Graph, body: Grap
     results = [k for k in result if k >= carries]
     n, loose = carries + len(carried), len(operands) - carries
 
-    # The carries and the constants are each followed by their tangents, and so are the results of the turn.
+    # Tangents follow the carries, the constants, and the results of an iteration.
     def split(args: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
         values = [*args[:carries], *args[n : n + loose]]
         return values, [*args[carries:n], *args[n + loose :]]
@@ -134,8 +134,8 @@ def _(size: int, flags: tuple[bool, ...], *operands: Any, cond: Graph, body: Gra
 
 def _each_to_its_end(size: int, flags: Sequence[bool], operands: Sequence[Any], cond: Graph, body: Graph, carries: int,
                      capacity: int) -> tuple[Any, ...]:  # fmt: skip
-    """A batched loop with one condition per example: it runs while any condition holds, and finished examples stay
-    unchanged."""
+    """A batched loop with one condition per example. It runs while any condition holds, and does not change finished
+    examples."""
     inside = [*(True for _ in range(carries)), *flags[carries:]]
     goes_on, _ = batched(cond, size, inside, [True])
     iteration, _ = batched(body, size, inside, [True] * len(body.outputs))

@@ -1,7 +1,7 @@
 """Reverse-mode derivative of `while_loop`: a loop that counts down over the stacked residuals.
 
 The residuals have room for a fixed number of iterations. If they would exceed `settings.loop_memory`, the loop runs in
-segments: the carries at the beginning of each segment are saved, and a loop over segments, from the last one, reruns
+segments, and the carries at the beginning of each segment are saved. A loop over segments, from the last one, reruns
 the iterations of a segment and then computes their derivative (see `tracegrad.control.segmented_checkpointing`).
 """
 
@@ -29,7 +29,7 @@ __all__: list[str] = []
 @while_loop.def_vjp_all
 def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, cond: Graph, body: Graph, carries: int,
       capacity: int) -> list[Any]:  # fmt: skip
-    # What comes behind the carries: the count, which has no cotangent, and the stacked results.
+    # The trip count follows the carries, and has no cotangent. The stacked results follow the trip count.
     args = [k if k < carries else k - 1 for k, ct in enumerate(cts) if ct is not None]
     most = most_iterations(list(map(range_of, operands)), cond, body, carries)
     body = with_room(body, operands, carries, most)
@@ -68,8 +68,8 @@ def _iteration_by_iteration(
     outside: Sequence[Any],
     carries: int,
 ) -> list[Any]:
-    """The `state` before the iterations, given the state after them: the cotangents of live carries, and the totals of
-    constants."""
+    """The `state` before the iterations, computed from the state after them: the cotangents of live carries, and the
+    accumulated cotangents of constants."""
     live, loose, counting = len(iteration.live), iteration.needed("input"), iteration.needed("counter")
     consts = [i for i in iteration.found if i >= carries]
     groups = [state[:live], state[live:], stacked, [operands[i] for i in loose], outside,
@@ -135,8 +135,8 @@ def _counted_down(step: Any, count: Any, state: Sequence[Any], consts: Sequence[
 def _in_segments(
     operands: Sequence[Any], iterations: int, capacity: int, cond: Graph, body: Graph
 ) -> tuple[Any, Sequence[Any]]:
-    """A `while_loop` without stacked results, in segments of a maximal length, with room for `capacity` segments: the
-    number of segments, and the carries at the beginning of each."""
+    """Run a `while_loop` without stacked results in segments of at most `iterations` iterations, with room for
+    `capacity` segments. Returns the number of segments, and the carries at the beginning of each."""
     n = len(body.outputs)
     goes_on, counting = _bounded(cond, body, n, iterations)
 

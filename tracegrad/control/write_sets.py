@@ -18,8 +18,8 @@ class Updates:
     def __init__(self, known: dict[Node, Distances]):
         self.known = known
         self.windows: list[Window] = []
-        self.values: list[Node] = []  # of the array, in the course of a turn
-        self.first: Node | None = None  # the input that it was, if nothing is done to it but to write windows
+        self.values: list[Node] = []  # the array, before and after each update in an iteration
+        self.first: Node | None = None  # the input, if only windows of it are written
 
     def look(self, after: Node, until: Node | None = None) -> Updates:
         """Trace back from `after` to the value of the array before the iteration, or to its value `until`."""

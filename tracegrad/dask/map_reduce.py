@@ -33,12 +33,12 @@ def value_and_grad(
     """Return the function `(*args) -> (value, gradient)` of a loss over all chunks of `batched_argnums`.
 
     The batched arguments are Dask arrays in chunks along axis 0; lists of partitions, which are delayed values,
-    futures, arrays or pytrees; or pytrees of such, with the same chunks each. `fun` is called with one chunk in their
-    places. Its results are added over the chunks, as are the gradients, which have the structure, shapes and dtypes of
-    the arguments `argnums`. `fun` must therefore be a sum over rows; a term independent of the rows, such as a penalty,
-    would count once a chunk. With `reduction="mean"` chunks are weighted by their rows instead: `fun` must be a mean
-    over rows, and may have such terms. With `has_aux`, aux is the list of the chunks' values (of chunks with rows, for
-    a mean). Other options are those of `tracegrad.value_and_grad`.
+    futures, arrays or pytrees; or pytrees of arrays and lists, with the same chunks each. `fun` is called with one
+    chunk of each. Its results are added over the chunks, as are the gradients, which have the structure, shapes and
+    dtypes of the arguments `argnums`. `fun` must therefore be a sum over rows; a term independent of the rows, such as
+    a penalty, would count once a chunk. With `reduction="mean"` chunks are weighted by their rows instead: `fun` must
+    be a mean over rows, and may have terms independent of the rows. With `has_aux`, aux is the list of the chunks'
+    values (of chunks with rows, for a mean). Other options are as in `tracegrad.value_and_grad`.
 
     The other arguments and the function, with its captures, are sent once a call. `scheduler` is as in `dask.compute`:
     by default the cluster of the current client, or threads. Without Dask objects among the chunks, this process
@@ -100,7 +100,7 @@ def _over_chunks(
     if how.reduction not in _TOGETHER:
         raise ValueError(located(f"dask.{transform}: reduction must be 'sum' or 'mean', got {how.reduction!r}"))
     name = f"tracegrad.dask.{transform} of {describe(fun).name}"
-    here = how.of(fun)  # made once, so that the next call finds what this one has compiled
+    here = how.of(fun)  # made once, so that later calls reuse the compiled program
 
     @functools.wraps(fun, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -126,7 +126,7 @@ def _several(argnums: Argnums) -> tuple[int, ...]:
 def _placed(
     fun: Function, name: str, argnums: Argnums, batched: Argnums, args: Sequence[Any]
 ) -> tuple[Columns, list[Any]]:
-    """Return the chunks of a call, and its arguments with places for them."""
+    """Return the chunks of a call, and its arguments with placeholders for them."""
     who, count = describe(fun, "grad of "), len(args)
     derivatives = positions(_several(argnums), count, who)
     for i in _several(batched):
@@ -160,8 +160,8 @@ def _by_dask(job: Job, columns: Columns, scheduler: Any, compute: bool, result: 
     def task(what: Function, key: str, *given: Any, nout: int | None = None) -> Any:
         return dask.delayed(what, pure=False, nout=nout)(*given, dask_key_name=f"{key}-{token}")
 
-    # A task, and not data of the graph, which Dask would send along with each chunk. And not scattered: what a cluster
-    # has of a task that is lost with its workers is computed again.
+    # The job is a task, because Dask would send data of the graph with each chunk. It is not scattered, because a
+    # cluster computes a task again if its result is lost with the workers.
     sent = task(_itself, "job", job)
     serial = itertools.count()
 

@@ -23,7 +23,7 @@ def _is_array(x: Any) -> bool:
 
 
 def of_dask(x: Any) -> bool:
-    """Whether Dask has to compute something to know this pytree: a collection, or a future of a cluster's."""
+    """Whether Dask has to compute leaves of this pytree: a collection, or a future of a cluster."""
     return any(
         (hasattr(x, "__dask_graph__") and not isinstance(x, type)) or isinstance(x, _class("distributed", "Future"))
         for x in tree.leaves(x)
@@ -31,7 +31,7 @@ def of_dask(x: Any) -> bool:
 
 
 class Columns:
-    """Chunks of several arguments: chunk `i` has `entries[k][i]` at the place of number `k`."""
+    """Chunks of several arguments: chunk `i` has `entries[k][i]` at placeholder `k`."""
 
     def __init__(self, what: str):
         self.what = what
@@ -39,7 +39,7 @@ class Columns:
         self.entries: list[Any] = []
 
     def placed(self, arg: Any, name: str) -> Any:
-        """Return the argument with a place for each column in it.
+        """Return the argument with a placeholder for each column in it.
 
         A Dask array has its blocks along axis 0, a list has one partition an item; other containers are searched.
         TypeError for arguments without chunks, `ShapeError` for chunks along other axes.
@@ -80,7 +80,7 @@ class Columns:
 
     def _check_lengths(self, first: str, a: Any, name: str, b: Any) -> None:
         for i, (n, m) in enumerate(zip(a.chunks[0], b.chunks[0])):
-            if n != m and n == n and m == m:  # nan is a length that is not known
+            if n != m and n == n and m == m:  # nan is an unknown length
                 text = f"chunk {i} of {first} has {n} rows, and that of {name} has {m}"
                 raise ShapeError(located(f"{self.what}: {text}; rechunk({{0: x.chunks[0]}}) cuts one as the other x"))
 
@@ -94,7 +94,7 @@ class Columns:
         if arrays:
             import dask
 
-            # Together, so that what several of them are made of is computed once.
+            # One call for all arrays, so that tasks which they share are computed once.
             result = iter(dask.optimize(*arrays))
             blocks = [x if isinstance(x, list) else next(result).to_delayed(optimize_graph=False) for x in self.entries]
             return list(zip(*(x if isinstance(x, list) else x.ravel().tolist() for x in blocks), strict=True))

@@ -61,7 +61,7 @@ class How(NamedTuple):
 
 
 class Job:
-    """A function, how it is derived, and the arguments of a call, with `Place`s where chunks differ.
+    """A function, how it is derived, and the arguments of a call, with placeholders for the chunks.
 
     `crowded` says that other chunks are computed at the same time on the same processors.
     """
@@ -69,7 +69,7 @@ class Job:
     def __init__(self, how: How, name: str, args: list[Any], keywords: dict[str, Any], chunks: int, crowded: bool):
         self.how, self.name, self.args, self.keywords = how, name, args, keywords
         self.chunks, self.crowded = chunks, crowded
-        self.fun: Callable[..., Any] | None = None  # where the call was made
+        self.fun: Callable[..., Any] | None = None  # in the caller's process only
         self.packed: bytes | None = None
         self.function: Traced[..., Any] | None = None
 
@@ -144,7 +144,7 @@ def of_chunk(job: Job, number: int, *entries: Any) -> Partial:
 
 
 def _filled(arg: Any, entries: tuple[Any, ...]) -> Any:
-    """Return an argument with the chunk's entries in their places."""
+    """Return an argument with the chunk's entries in place of the placeholders."""
     return tree.map(lambda x: in_order(entries[x.number]) if type(x) is Place else x, arg)
 
 
@@ -172,7 +172,7 @@ def _rows(args: list[Any], entries: tuple[Any, ...]) -> int:
 
 
 class _Crowd:
-    """Number of chunks that this process computes, and the settings for that time."""
+    """Number of chunks that this process computes at present, and the settings in the meantime."""
 
     count = 0
     held: Any = None
@@ -200,7 +200,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _culprit(fun: Any, dumps: Callable[[Any], bytes], seen: frozenset[int] = frozenset()) -> str:
-    """Name the captured object that cannot be pickled; "" if it is not found."""
+    """Name the captured object that cannot be pickled; "" if there is none."""
     inner = inspect.unwrap(fun)
     inner = getattr(inner, "__func__", inner)
     if not isinstance(inner, FunctionType) or id(inner) in seen:

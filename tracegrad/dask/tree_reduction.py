@@ -1,7 +1,7 @@
 """Tree reduction of the partial results of chunks, in an order that is fixed by the chunks' order.
 
 Floating-point sums depend on the order of their terms. Here neither the workers nor their completion times affect it:
-neighbours are added in groups of eight, from the first to the last, and the sums are added the same way.
+neighbours are added in groups of eight, from the first to the last. The sums are added in groups of eight again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tracegrad import tree
 
 __all__ = ["GROUP", "Partial", "along_tree", "finished", "mean_of", "sum_of"]
 
-GROUP = 8  # neighbours that one task adds: fewer tasks than in pairs, and as many can be added at a time
+GROUP = 8  # neighbours that one task adds, which needs fewer tasks than pairs
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class Partial(NamedTuple):
 
 
 def along_tree(count: int, leaf: Callable[[int], T], together: Callable[[list[T]], T]) -> T:
-    """`leaf(i)` of all `i` below `count`, put together group by group; at most a few of them are there at a time.
+    """Combine `leaf(i)` for all `i` below `count`, group by group; only a few results exist at a time.
 
     >>> along_tree(10, str, "+".join)
     '0+1+2+3+4+5+6+7+8+9'
@@ -74,7 +74,7 @@ def mean_of(parts: Sequence[Partial]) -> Partial:
     rows = sum(part.rows or 0 for part in full)
     if len(full) < 2:
         return (full or parts)[0]._replace(aux=_all_aux(parts))
-    # Shares, rather than sums that are divided at the end: these have no bound, which float16 has.
+    # Weighted values, because undivided sums may exceed the range of float16.
     shared = [_times(part, (part.rows or 0) / rows) for part in full]
     return sum_of(shared)._replace(rows=rows, aux=_all_aux(parts))
 

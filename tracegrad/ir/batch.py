@@ -1,7 +1,7 @@
 """Batch a graph: apply a graph for one example to many examples at once (vmap).
 
-Every op has a batching rule (`Op.batch`), so a graph is batched node by node. A node without batched operands stays
-unchanged and is computed once for all examples. The batch axis is axis 0 throughout.
+Every op has a batching rule (`Op.batch`), so a graph is batched node by node. A node without batched operands is
+unchanged and computed once for all examples. The batch axis is axis 0 throughout.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def replay_batched(
 ) -> tuple[list[Any], list[bool]]:
     """Apply the graph's ops to operands; the flagged operands are batches of this size.
 
-    Returns the outputs, and of each whether it is a batch.
+    Returns the outputs, and for each output whether it is a batch.
     """
     builder = recorder() if any(isinstance(x, Carrier) for x in operands) else None
     env: dict[Node, Any] = dict(zip(graph.inputs, operands))
@@ -50,7 +50,7 @@ def batched(
 ) -> tuple[Graph, list[bool]]:
     """The graph for batches of the flagged inputs, and which of its outputs are batches.
 
-    Of the outputs that are `wanted`, the ones that are not are repeated.
+    Outputs that are `wanted` as batches, and are not, are repeated.
     """
     results: list[bool] = []
 

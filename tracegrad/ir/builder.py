@@ -1,8 +1,8 @@
 """Graph builder with value numbering.
 
 Applying an op to a `Value` appends a node to its builder. Equal applications become one node, so every replay of a
-graph through a builder eliminates common subexpressions. `simplify`, if given, may return a simpler value for an
-application, which covers algebra and constant folding. Nodes that no output needs are left out of the graph.
+graph through a builder eliminates common subexpressions. A function `simplify` may return a simpler value for an
+application, which covers algebra and constant folding. Nodes that no output needs are not part of the graph.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Value(Carrier):
         nodes = [x.node for x in xs if isinstance(x, Value)]
         known = all(x.picks == k and x.operands[0] is rows for k, x in enumerate(nodes))
         array, count = rows.operands[0], len(rows.aval)  # type: ignore[arg-type]
-        # An input is an array of the caller's.
+        # An input is an array of the caller.
         return self.builder.value(array) if known and array.op and len(nodes) == len(xs) == count else None
 
 
@@ -70,11 +70,11 @@ class Builder:
         self.nodes: list[Node] = []
         self.simplify = simplify
         self.location = ""
-        self.around: Builder | None = None  # of a region: what was being recorded, and for how many examples it stands
+        self.around: Builder | None = None  # the enclosing builder of a region; `examples`: of a batch
         self.examples = 1
         self._numbering: dict[Any, Node] = {}
 
-    # -- what a trace does in its own way -----------------------------------------------------
+    # -- methods that traces override --------------------------------------------------------
     def value(self, node: Node) -> Any:
         return Value(self, node)
 
@@ -108,7 +108,7 @@ class Builder:
         return self.plain(op, operands, params)
 
     def plain(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        """The value of `op` applied to values of this graph, as it stands there or as a new node."""
+        """The value of `op` applied to values of this graph, not simplified: an equal earlier node, or a new one."""
         inputs = tuple([x if type(x) in LITERALS else x.node for x in operands])
         items = tuple(sorted(params.items())) if len(params) > 1 else tuple(params.items())
         return self.valued(self.number(op, inputs, items))
@@ -142,9 +142,9 @@ class Builder:
 
 
 def key_of(xs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A key that distinguishes these operands, or names and values, exactly.
+    """A key that distinguishes operands, or names and values, exactly.
 
-    1, 1.0 and True are equal and -0.0 equals 0.0, so a literal is known by how it prints."""
+    1, 1.0 and True are equal and -0.0 equals 0.0, so the key of a literal is its text."""
     for x in xs:
         if type(x) in LITERALS:
             return tuple([repr(x) if type(x) in LITERALS else x for x in xs])
@@ -165,7 +165,7 @@ def needed(
     """The `nodes` that the outputs need, in order."""
     live = set(outputs)
     saved: list[Node] = []
-    picked: dict[Node, list[Node]] = {}  # results stand behind the node that they are results of
+    picked: dict[Node, list[Node]] = {}  # the used results of a node, which follow the node
     for node in reversed(nodes):
         if node in live:
             live.update(operands(node))

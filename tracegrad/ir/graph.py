@@ -1,12 +1,12 @@
 """Define nodes and graphs in SSA form.
 
 A graph is a straight line of SSA nodes, each one op applied to earlier nodes. A node with one result is its value. A
-node of an op with several results has a tuple of avals and no value of its own: its results are nodes of the op
+node of an op with several results has a tuple of avals and no value of its own. Its results are nodes of the op
 `result`, which select one each. Nodes are immutable and compare by identity; numbers exist only in print. Graphs
 compare by their text.
 
-A parameter of a node may be a graph, or a tuple of graphs: a *region*, which the op runs in its own way (the body of a
-loop, the branches of a condition). Regions are closed: every outside value that they read is an operand of the node.
+A parameter of a node may be a graph, or a tuple of graphs: a *region*, as the body of a loop or the branches of a
+condition. The op defines how it runs. Regions are closed: every outside value that they read is an operand of the node.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Params = tuple[tuple[str, Any], ...]
 class Node:
     """The result of one op, or (`op` None) an input of the graph. Operands are nodes and literals.
 
-    `several`: the op has several results, so that this node is no value. `picks`: of a node that is one of several
-    results of its operand, which one. `form`: that of the op.
+    `several`: the op has several results, so that this node has no value. `picks`: the number of the result of the
+    operand that this node selects; None for other nodes. `form`: the form of the op.
     """
 
-    # Written out, because a trace makes many nodes and a frozen dataclass is slower to construct.
+    # Not a frozen dataclass, which is slower to construct: a trace creates many nodes.
     __slots__ = ("aval", "form", "inputs", "location", "op", "operands", "params", "picks", "regions", "several")
 
     def __init__(self, op: Op | None, inputs: tuple[Any, ...], params: Params, aval: Aval, location: str = "") -> None:
@@ -111,7 +111,7 @@ def _mapped(value: Any, change: Callable[[Graph], Graph]) -> Any:
 
 @record(frozen=True, slots=True, eq=False)
 class Graph:
-    """Inputs, nodes in order of computation, outputs (inputs and nodes, repeated if need be).
+    """Inputs, nodes in order of computation, and outputs, which are inputs or nodes and may be repeated.
 
     `names`, if any, are the user's names of the inputs ("" for one without a name). They are only printed: graphs
     that differ in names are equal.
@@ -176,7 +176,7 @@ class Graph:
     @property
     def has_regions(self) -> bool:
         """Whether any of the nodes runs regions, as loops and branches do."""
-        return any([node.regions for node in self.nodes])  # noqa: C419 (which many passes ask first)
+        return any([node.regions for node in self.nodes])  # noqa: C419 (many passes test this first)
 
     def everywhere(self) -> Sequence[Node]:
         """The nodes, and the nodes of all nested regions."""

@@ -57,11 +57,11 @@ def replay(graph: Graph, operands: Sequence[Any]) -> tuple[list[Any], list[Entry
 
 
 def replayer(graph: Graph) -> Callable[[Sequence[Any]], list[Any]]:
-    """A function that replays the graph repeatedly. For ndarrays the dispatch of each node is resolved once."""
+    """A function that replays the graph repeatedly. It resolves the dispatch of each node once for ndarrays."""
     literals = [x for node in graph.nodes for x in node.inputs if is_literal(x)]
     begin = len(graph.inputs) + len(literals)
     places = {x: k for k, x in enumerate(graph.inputs)} | {x: begin + k for k, x in enumerate(graph.nodes)}
-    supply = iter(range(len(graph.inputs), begin))  # where the literals are
+    supply = iter(range(len(graph.inputs), begin))  # positions of the literals
     args = [_taking([next(supply) if is_literal(x) else places[x] for x in node.inputs]) for node in graph.nodes]
     steps = [(taken, *_function(node)) for taken, node in zip(args, graph.nodes)]
     wanted = _taking([places[x] for x in graph.outputs])
@@ -105,7 +105,7 @@ def _taking(places: Sequence[int]) -> Callable[[list[Any]], Any]:
 
 
 def applied(node: Node, args: tuple[Any, ...], params: dict[str, Any], builder: Any, apply: Any = bind) -> Any:
-    """Apply the op of a node to values, by `apply(op, args, params)`; `builder`, if given, records it."""
+    """Apply the op of a node to values, by `apply(op, args, params)`; a `builder`, unless None, records it."""
     assert node.op is not None
     if builder is not None:
         builder.location = node.location
@@ -121,7 +121,7 @@ def applied(node: Node, args: tuple[Any, ...], params: dict[str, Any], builder: 
 
 
 def _told(error: Exception, node: Node) -> Exception | None:
-    """The error with the user's line of the node; None if there is nothing to add."""
+    """The error with the user's line of the node; None if the line is unknown, or already in the error."""
     if isinstance(error, TracegradError) or not node.location:
         return None
     return type(error)(located(f"{node.name}: {error}", node.location))

@@ -9,9 +9,9 @@
     operand = value | python-literal            value = "%" number | name     aval = dtype "[" [size {"," size}] "]"
 
 A named input prints as its name: a variable, or a value reached from one, as `params['w']` or `self.scale`. It still
-counts in the numbering. Literals print as in Python, with `inf` and `nan`. An op with several results has one name and
-one aval per result, `_` for an unused result, and a comma after a single one. The regions of a node follow it; values
-in them are numbered from 0. `parse(to_text(g)) == g`, and prints the same.
+has a number in the numbering. Literals print as in Python, with `inf` and `nan`. An op with several results has one
+name and one aval per result, `_` for an unused result, and a comma after a single one. The regions of a node follow it;
+values in them are numbered from 0. `parse(to_text(g)) == g`, and prints the same.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NAME", "digest_of", "named_regions", "names_of", "printable", "to_text", "with_locations"]
 
-# The name of an input: that of a variable, and attributes, numbers and simple strings that lead on from there.
+# The name of an input: a variable, then attributes, and subscripts by numbers and simple strings.
 NAME = r"[^\W\d]\w*(?:\.\w+|\[\d+\]|\['[\w ./-]*'\])*"
 _LITERALS = {"inf", "nan", "None", "True", "False"}
 
@@ -56,7 +56,7 @@ def with_locations(text: str, graph: Graph) -> str:
 
 
 def _lines_of_user(graph: Graph) -> Iterator[str]:
-    """For each line of the text, the user's line, or ""."""
+    """The user's line for each line of the text, or ""."""
     yield ""
     for node in graph.nodes:
         if node.picks is None:
@@ -87,7 +87,7 @@ def _lines(graph: Graph, head: str, inside: _Inside) -> Iterator[str]:
         if node.picks is not None:
             picked.setdefault(node.operands[0], {})[node.picks] = names[node]
     yield f"{head}({', '.join(f'{names[x]}: {x.aval}' for x in graph.inputs)}) {{"
-    avals: dict[Any, str] = {}  # graphs have few of them
+    avals: dict[Any, str] = {}  # a cache: graphs have few different avals
     for node in graph.nodes:
         if node.picks is not None:
             continue

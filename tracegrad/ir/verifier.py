@@ -23,7 +23,7 @@ def verify(graph: Graph) -> Graph:
 
 
 def _fault(node: Node, defined: set[Node]) -> tuple[str | None, Exception | None]:
-    """The rule that the node breaks, given the nodes `defined` before it, and its error if there is one; or None."""
+    """The rule that the node breaks, or None, and the error of the rule if there is one."""
     if node.op is None:
         return "an input stands among the nodes", None
     if not defined.issuperset(node.operands):

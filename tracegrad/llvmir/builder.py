@@ -75,7 +75,7 @@ class IRBuilder:
         """The module of the current function."""
         return self.block.function.module
 
-    # -- where ---------------------------------------------------------------------------------------------------
+    # -- position ------------------------------------------------------------------------------------------------
     def append_basic_block(self, name: str = "block") -> Block:
         """Append a new block to the function."""
         return self.function.append_basic_block(name)
@@ -86,14 +86,14 @@ class IRBuilder:
 
     @contextmanager
     def goto_block(self, block: Block) -> Iterator[None]:
-        """Append to a block in the meantime."""
+        """Append to another block within the context."""
         before = self.block
         self.position_at_end(block)
         yield
         self.position_at_end(before)
 
     def goto_entry_block(self) -> Any:
-        """Append to the entry block in the meantime."""
+        """Append to the entry block within the context."""
         return self.goto_block(self.function.entry_basic_block)
 
     @contextmanager
@@ -121,7 +121,7 @@ class IRBuilder:
         if self.block.terminator is None:
             self.branch(after)
 
-    # -- lines ---------------------------------------------------------------------------------------------------
+    # -- instructions --------------------------------------------------------------------------------------------
     def _value(self, t: Any, text: str) -> Instruction:
         ref = f"%.{next(self._names)}"
         instruction = Instruction(t, ref, f"{ref} = {text}")
@@ -139,7 +139,7 @@ class IRBuilder:
         self.block.terminator = instruction = Instruction(_VOID, "", text)
         return instruction
 
-    # -- numbers -------------------------------------------------------------------------------------------------
+    # -- arithmetic ----------------------------------------------------------------------------------------------
     add, sub, mul = _binary("add"), _binary("sub"), _binary("mul")
     sdiv, srem, udiv, urem = _binary("sdiv"), _binary("srem"), _binary("udiv"), _binary("urem")
     and_, or_, xor = _binary("and"), _binary("or"), _binary("xor")
@@ -245,7 +245,7 @@ class IRBuilder:
         return self._value(t.as_pointer(), text)
 
     def load(self, at: Value, align: int | None = None, typ: Any = None) -> Instruction:
-        """Load the pointee, as a value of type `typ` if that is another one."""
+        """Load the pointee, or a value of another type `typ`."""
         t = typ or at.type.pointee
         behind = f", align {align}" if align else ""
         return self._value(t, f"load {t.text}, ptr {at.ref}{behind}")
@@ -282,7 +282,7 @@ class IRBuilder:
 
     def cmpxchg(self, at: Value, expected: Value, x: Value, ordering: str, failing: str) -> Instruction:
         """Store `x` atomically if the old value is `expected` (compare and exchange); returns the old value, and
-        whether it was."""
+        whether `x` was stored."""
         t = LiteralStructType([x.type, _BOOL])
         return self._value(t, f"cmpxchg ptr {at.ref}, {expected.typed}, {x.typed} {ordering} {failing}")
 

@@ -60,7 +60,7 @@ class Module:
         return next(each for k in count(1) if (each := f"{name}.{k}") not in self.globals)
 
     def add_metadata(self, operands: Sequence[Any]) -> Metadata:
-        """The metadata node with these operands: words, constants, other nodes."""
+        """The metadata node with the operands `operands`: words, constants, other nodes."""
         text = ", ".join(map(_operand, operands))
         result = self._nodes.get(text)
         if result is None:
@@ -68,7 +68,7 @@ class Module:
         return result
 
     def loop_id(self, hints: Sequence[Sequence[Any]]) -> Metadata:
-        """A distinct metadata node for one loop, with these nodes as hints; its first operand is itself."""
+        """A distinct metadata node for one loop, with one operand per hint; its first operand is itself."""
         others = [self.add_metadata(hint).ref for hint in hints]
         return self._node(f"distinct !{{ {', '.join([f'!{len(self._metadata)}', *others])} }}")
 
@@ -179,8 +179,8 @@ class Function(_Global):
         self.args: tuple[Any, ...] = tuple(Argument(kind, f"%.a{k}") for k, kind in enumerate(t.args))
         self.attributes: set[str] = set()
         self.blocks: list[Block] = []
-        self.names = count()  # of values
-        self._labels: dict[str, int] = {}  # of blocks, and how many others there are that begin with each
+        self.names = count()  # the numbers of values
+        self._labels: dict[str, int] = {}  # labels of blocks, and the number of labels derived from each
 
     @property
     def is_declaration(self) -> bool:

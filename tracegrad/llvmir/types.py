@@ -25,7 +25,7 @@ class Type:
 
     __slots__ = ("_pointer", "text")
     _known: ClassVar[dict[Any, Any]] = {}
-    brackets: ClassVar[str] = "[]"  # around the constants that a constant of the type consists of
+    brackets: ClassVar[str] = "[]"  # around the elements of a constant
     text: str
 
     @classmethod
@@ -51,7 +51,7 @@ class Type:
         result: Constant = self._constant(self, value)
         return result
 
-    _constant: ClassVar[Any]  # the class `Constant`, set where it is defined
+    _constant: ClassVar[Any]  # the class `Constant`, set by the module that defines it
 
     def as_pointer(self) -> PointerType:
         """The type of a pointer to a value of this type."""

@@ -35,8 +35,8 @@ class Value:
 
 
 class Constant(Value):
-    """A constant: a number, a list of constants (or numbers) for lanes or elements, the bytes of an array, or None for
-    all bits 0."""
+    """A constant: a number, a list of constants (or numbers) for lanes or elements, the bytes of an array, or None if
+    all bits are 0."""
 
     __slots__ = ("constant",)
 
@@ -52,7 +52,7 @@ Type._constant = Constant
 
 
 class Spelled(Constant):
-    """A constant given as LLVM text: `poison`, `zeroinitializer`, `splat (double 0x...)`."""
+    """A constant as LLVM text: `poison`, `zeroinitializer`, `splat (double 0x...)`."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Import the ops whose modules are needed only when one of them is made, or is read in the text of a graph."""
+"""Import the op modules that are loaded late: at the first use of an op, or by the parser of graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimize graphs: the pass pipeline, in which every pass keeps the meaning of a graph.
+"""Optimize graphs: the pass pipeline. No pass changes the meaning of a graph.
 
 `PIPELINE` is the order of the passes, with a reason for each; `optimize` runs it.
 """
@@ -30,18 +30,18 @@ __all__ = [
 Pass = Callable[[Graph], Graph]
 
 PIPELINE: tuple[tuple[Pass, str], ...] = (
-    (join_segments, "first, while the turns of a loop and of its segments have one form"),
-    (decompose, "composite ops hide the work that fusion and the rules act on"),
-    (unroll_small_contractions, "what it emits is redundant in shape, so it goes before the simplifier"),
+    (join_segments, "first, because other passes may rewrite a loop and its segments differently"),
+    (decompose, "before fusion and the rules, which need the parts of composite ops"),
+    (unroll_small_contractions, "before `simplify`, which removes its redundant shape ops"),
     (
         join_products_of_iterations,
-        "behind it, for what it leaves is BLAS's, while sums of cotangents are known as such",
+        "after small products are unrolled, before `simplify` replaces `accumulate` by `add`",
     ),
-    (simplify, "what it leaves is the normal form that the scheduler and the cache key read"),
-    (factor_once, "behind it, when it is known which systems are triangular"),
-    (share_loops, "last, for what it compares has one form by then; it simplifies again what it joins"),
-    (read_what_is_left, "behind it, for the loop that keeps rows is that of the function then, whose result is left"),
-    (run_in_blocks, "behind it, for it looks for loops that keep rows for each other"),
+    (simplify, "before the passes that compare nodes; its normal form is the input of scheduler and cache"),
+    (factor_once, "after `simplify`, which finds the triangular systems"),
+    (share_loops, "after `simplify`, because equal loops then have equal text; simplifies fused loops again"),
+    (read_what_is_left, "after loop fusion, because only a fused loop both saves windows and returns their array"),
+    (run_in_blocks, "last, because it looks for loops that still save rows for each other"),
 )
 
 

@@ -50,8 +50,8 @@ def _repeats(nodes: Sequence[Node]) -> bool:
 
 
 def find_circles(builder: TraceBuilder, within: bool = False) -> Any:
-    """The online loop detector of a trace, made if traced code evaluates a condition inside a loop, or is known to be
-    `within` one; else None."""
+    """The online loop detector of a trace. It is created if traced code evaluates a condition inside a loop, or is
+    known to be `within` one; else None."""
     if builder.circles is None and (within or within_loop()):
         from tracegrad.reroll.online.loop_closing import Circles
 

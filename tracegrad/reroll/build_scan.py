@@ -22,13 +22,13 @@ from tracegrad.trace.builder.builder import TraceBuilder
 
 __all__ = ["Uses", "scanned"]
 
-# The places of a turn whose values are read outside of the loop, with the turns of which they are.
+# Positions in an iteration whose values are used after the loop, with the iterations that they come from.
 Uses = dict[int, set[int]]
 
 
 def scanned(builder: TraceBuilder, iterations: Iterations, used: Uses) -> dict[Node, Node] | str:
     """Replace iterations by a scan. Returns the replacements of the nodes that are `used` later, by position and
-    iteration; or the reason why there is no such scan."""
+    iteration; or the reason why there is no scan."""
     if any(iterations.nodes[place].several for place in used):
         return "several results of one node are used together"
     result = _Scan(builder, iterations)
@@ -56,7 +56,7 @@ class _Const(NamedTuple):
     number: int
 
 
-# Where the body finds an operand: also a node of the turn, or a literal (as `Same`).
+# Origin of an operand in the body: `Inside` is a node of the same iteration, and `Same` is a literal.
 _Source = _Carry | _Row | _Const | Inside | Same
 
 
@@ -64,14 +64,14 @@ class _Scan:
     def __init__(self, builder: TraceBuilder, iterations: Iterations):
         self.builder, self.iterations = builder, iterations
         self.carries: list[_Carry] = []
-        self.chains: list[tuple[int, dict[int, Any]]] = []  # the place, and the value before the loop, by distance
+        self.chains: list[tuple[int, dict[int, Any]]] = []  # position, and initial values by distance
         self.rows: list[Any] = []
         self.consts: list[Node] = []
         self.row_at: dict[Any, int] = {}
         self.const_at: dict[Node, int] = {}
-        self.taken: dict[int, int] = {}  # the places whose values are rows of an array
+        self.taken: dict[int, int] = {}  # positions whose values are rows, with the row numbers
         self.operands: dict[int, list[_Source]] = {}
-        self.starts: dict[int, list[_Source]] = {}  # of windows that are at a place of their own in each turn
+        self.starts: dict[int, list[_Source]] = {}  # start indices of moving windows, by position
         self.why = next((why for k in range(iterations.period) if (why := self._place(k))), "")
 
     # -- what the scan gets ------------------------------------------------------------------------
@@ -190,7 +190,7 @@ class _Scan:
         inside: Any = recorder()
         env: dict[int, Any] = {place: rows[number] for place, number in self.taken.items()}
         period = self.iterations.period
-        # The last turn stands for all: the first may have come by its values in another way.
+        # The last iteration becomes the body, because the first one may have computed its values differently.
         nodes = self.iterations.nodes[-period:]
 
         def found(source: _Source) -> Any:
@@ -224,7 +224,7 @@ class _Scan:
 
 
 def _by_distance(origin: Before) -> dict[int, Node]:
-    """The value so many iterations before the first one."""
+    """The initial values, by their distance before the first iteration."""
     return {origin.distance - k: x for k, x in enumerate(origin.first)}
 
 

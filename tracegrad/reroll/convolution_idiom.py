@@ -25,9 +25,9 @@ from tracegrad.reroll.thresholds import FEWEST_ITERATIONS
 
 __all__ = ["Moved", "sums_of_windows"]
 
-ROOM = 1 << 25  # bytes for all windows, beyond which it is better to have them one by one
+ROOM = 1 << 25  # bytes of all windows; larger sums stay separate products
 
-Moved = Callable[[Node], Any]  # what a node has become, as a value
+Moved = Callable[[Node], Any]  # maps a node to its replacement, a value
 
 
 class _Term(NamedTuple):
@@ -96,8 +96,8 @@ class _Grid(NamedTuple):
 
     terms: list[_Term]
     start: tuple[int, ...]
-    taps: tuple[int, ...]  # along each axis, how many windows begin at different places
-    gap: tuple[int, ...]  # and how far from each other
+    taps: tuple[int, ...]  # number of different window starts along each axis
+    gap: tuple[int, ...]  # distance of neighbouring starts along each axis
 
     @staticmethod
     def of(terms: list[_Term]) -> _Grid | None:

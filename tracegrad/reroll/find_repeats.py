@@ -10,10 +10,10 @@ import numpy as np
 
 __all__ = ["Run", "runs"]
 
-# Contexts of these lengths are compared to find by what distances like parts of the sequence are apart. A token that
-# a turn has several times is told apart by what follows it.
+# Lengths, in tokens, of the contexts that are compared to find candidate periods. A longer context distinguishes the
+# occurrences of a token that an iteration contains several times.
 _CONTEXTS = (1, 2, 4, 8, 16, 32, 64)
-# Of the distances that are frequent enough to be those of turns, so many are looked at.
+# Number of the most frequent distances, for each context length, that become candidate periods.
 _MOST_PERIODS = 200
 
 
@@ -81,7 +81,7 @@ def _periods(codes: np.ndarray[tuple[int], np.dtype[np.int64]], least: int) -> l
             half = length // 2
             if len(context) <= half:
                 break
-            # Two contexts that differ may get one number: the runs are compared token by token.
+            # Different contexts may have one hash; `runs` therefore compares token by token.
             context = _scattered(context[:-half] + (context[half:] >> np.uint64(7)))
         order = np.argsort(context, kind="stable")
         ordered = context[order]

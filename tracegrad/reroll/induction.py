@@ -1,6 +1,6 @@
 """Recognize induction variables: compute a carry with a constant integer step from the loop counter.
 
-The iterations then do not depend on each other through the carry, indices become functions of the counter, and the
+The iterations then do not depend on each other through the carry. Indices become functions of the counter, and the
 final value is known where the loop is recorded.
 """
 

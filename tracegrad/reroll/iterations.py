@@ -17,7 +17,7 @@ from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Before", "Each", "Inside", "Iterations", "Same", "iterations_of"]
 
-# How many turns back a turn may read.
+# Maximal distance, in iterations, between the computation of a value and a read of it in a later iteration.
 FARTHEST = 8
 
 

@@ -18,7 +18,7 @@ from tracegrad.ops.shape.linear import fresh
 
 __all__ = ["again", "merged"]
 
-# Nodes of the ways that stand for each other.
+# Corresponding nodes, one for each path.
 _Group = tuple[Any, ...]
 _SAME, _ALIKE, _OTHER = "same", "alike", "other"
 
@@ -38,7 +38,7 @@ class _Merged:
         self.numbers = [_numbered(g, numbers) for g in graphs]
         first = [{number: x for x, number in reversed(known.items())} for known in self.numbers]
         common = set(first[0]).intersection(*first)
-        # By number, the nodes that do the same on all ways.
+        # By value number, the nodes that are equal on all paths.
         self.same: dict[int, _Group] = {number: tuple([known[number] for known in first]) for number in common}
         self.kinds: dict[_Group, str] = dict.fromkeys(self.same.values(), _SAME)
         self.env: dict[_Group, Any] = dict(zip(zip(*[g.inputs for g in graphs]), args))
@@ -57,7 +57,7 @@ class _Merged:
         self._choose(number)
         return [self._value(group) for group in self.roots]
 
-    # -- what differs ------------------------------------------------------------------------------
+    # -- classification ---------------------------------------------------------------------------
     def _classify(self, root: _Group) -> None:
         waiting = [root]
         while waiting:
@@ -89,7 +89,7 @@ class _Merged:
             return _OTHER
         return _SAME if all(k == _SAME for k in kinds) else _ALIKE
 
-    # -- what is computed --------------------------------------------------------------------------
+    # -- computation -------------------------------------------------------------------------------
     def _choose(self, number: Any) -> None:
         """Compute all differing groups by one conditional."""
         chosen = [x for x in self._reached() if self.kinds[x] == _OTHER]

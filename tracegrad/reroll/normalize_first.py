@@ -66,7 +66,7 @@ def _in_each_iteration(read: Sequence[tuple[Node, ...]], codes: Sequence[int], o
 def _early(nodes: Sequence[Node], read: Sequence[tuple[Node, ...]], codes: Sequence[int]) -> set[Node]:
     """The nodes computed from outside values without a loop on the path."""
     inside = set(nodes)
-    table: dict[Node, tuple[frozenset[int], int]] = {}  # what is done on the way, and how often again
+    table: dict[Node, tuple[frozenset[int], int]] = {}  # operation codes on the path, and how often one repeats
     for node, operands, code in zip(nodes, read, codes):
         ways = []
         for x in operands:
@@ -84,7 +84,7 @@ def _early(nodes: Sequence[Node], read: Sequence[tuple[Node, ...]], codes: Seque
 
 def read_late(nodes: Sequence[Node]) -> list[Node]:
     """The nodes in order, with array slices moved directly before their first use."""
-    if not any([x.op is slice for x in nodes]):  # noqa: C419 (which is so as a rule)
+    if not any([x.op is slice for x in nodes]):  # noqa: C419 (a list is faster)
         return list(nodes)
     reads = dict(zip(nodes, operands_of_all(nodes)))
     read = {x for operands in reads.values() for x in operands}

@@ -59,7 +59,7 @@ class Levels:
         value, parts = self.made[node].value, self.made[node].parts
         if isinstance(value, Node):
             return value
-        if any(parts) or value.shape != node.aval.shape:  # without a part, all along an axis is the same
+        if any(parts) or value.shape != node.aval.shape:  # a longer axis without a part repeats one element
             start = [n - p.count if p is not None and p.last else 0 for p, n in zip(parts, value.shape)]
             stop = [a + n for a, n in zip(start, node.aval.shape)]
             value = slice(value, start=tuple(start), stop=tuple(stop), step=(1,) * len(start))

@@ -40,8 +40,8 @@ class Roller:
         alive = self._alive(builder.nodes[start:])
         self.sequence = read_late(fixed_first(alive, self._codes(alive)))
         self.found = frozenset(self.sequence)
-        self.refused: dict[tuple[Node, int], str] = {}  # by the first node and the period: why
-        self.uneven: dict[tuple[Node, int], str] = {}  # likewise, of turns with arrays of sizes of their own
+        self.refused: dict[tuple[Node, int], str] = {}  # reasons, by the first node and the period
+        self.uneven: dict[tuple[Node, int], str] = {}  # likewise, for iterations with different array sizes
 
     def run(self) -> dict[Node, Node]:
         before = self.outputs
@@ -157,8 +157,8 @@ class Roller:
         self.refused[first, period] = f"{iterations} turns of {period} nodes: {why}"
 
     def _report(self) -> None:
-        """Report to the trace why loops were left unrolled: where similar iterations were found, and lines that were
-        repeated with different shapes."""
+        """Report to the trace why loops stay unrolled: loops whose iterations are similar, and lines that were repeated
+        with different shapes."""
         told = self.builder.unrolled
         for (first, _), why in self.refused.items():
             told.setdefault(first.location, why)
@@ -191,7 +191,7 @@ class Roller:
         result, kind = [], self.codes.kind
         for (location, op), nodes in often.items():
             if len(nodes) * 4 >= FEWEST_NODES:
-                alike = {tuple([id(y.aval) for y in (x, *x.operands)]): x for x in nodes}  # each is one of many nodes
+                alike = {tuple([id(y.aval) for y in (x, *x.operands)]): x for x in nodes}  # one node for many
                 shapes = len({tuple([kind(y.aval) for y in (x, *x.operands)]) for x in alike.values()})
                 result += [(location, op.name, len(nodes), shapes)] if shapes >= FEWEST_ITERATIONS else []
         self._many_shapes = self.sequence, result
@@ -202,8 +202,8 @@ class Roller:
 
 
 class _Codes(dict[Node, int]):
-    """Numbers of the nodes' operations, computed once each. Start indices of windows are ignored, and so are names of
-    copies. A read of an in-place update counts to its own line, in the first iteration to its user's line."""
+    """Numbers of the nodes' operations, computed once each. Start indices of windows, names of copies, and lines of
+    slices are ignored: the slice of an in-place update has its line, but in the first iteration the line of its use."""
 
     def __init__(self) -> None:
         self.tokens: dict[Any, int] = {}
@@ -211,7 +211,7 @@ class _Codes(dict[Node, int]):
 
     def __missing__(self, node: Node) -> int:
         op, params, location, inputs = node.op, node.params, node.location, node.inputs
-        kinds: Any = len(inputs) if node.operands is inputs else tuple(map(type, inputs))  # of which some are literals
+        kinds: Any = len(inputs) if node.operands is inputs else tuple(map(type, inputs))  # some inputs are literals
         if op is slice:
             location = ""
         if op is fresh:

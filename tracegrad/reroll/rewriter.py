@@ -19,8 +19,8 @@ __all__ = ["Rewriting"]
 
 
 class Rewriting:
-    """Rewrite of the nodes in `sequence` and the outputs when disjoint loops are replaced: by a scan, unless another
-    function is given. `others` are single nodes with a function that writes their replacement.
+    """Rewrite of the nodes in `sequence` and the outputs when disjoint loops are replaced: by a scan, or by the
+    function `instead`. `others` are single nodes with a function that writes their replacement.
 
     `refused` says why nothing else does, by the number of the first node.
     """

@@ -27,7 +27,7 @@ __all__ = ["Call", "CustomRule", "keep", "kept"]
 class CustomRule:
     """Function whose derivative is a rule; the arguments `nondiff_argnums` are passed to the rule unchanged."""
 
-    # Derivatives of it are kept with it (`api`).
+    # Its derivatives are cached in its attributes (`api`).
     remembers = True
     _role = ""
     _function: type[Function]
@@ -57,7 +57,7 @@ class CustomRule:
         """Guard the rules that a trace has used, because users can set them anew."""
         world: Any = getattr(Op.ambient() if Op.ambient is not None else None, "world", None)
         place: Source | None = None if world is None else world.natives.place_of(self)
-        if place is None and DERIVED in vars(self) and world is not None and world.open:  # what is called itself
+        if place is None and DERIVED in vars(self) and world is not None and world.open:  # the traced function itself
             place = Fixed(self, self.who.name)
         for name, rule in self._rules().items() if place is not None else ():
             world.assume(Attribute(place, name), "is", rule)
@@ -135,7 +135,7 @@ def _positional(custom: CustomRule, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 class Call:
-    """One call: its arguments, the leaves of those that are differentiated, and the structure of its result."""
+    """One call: its arguments, the leaves of the differentiated ones, and the structure of its result."""
 
     def __init__(self, custom: CustomRule, args: tuple[Any, ...]):
         self.custom, self.given = custom, args
@@ -157,7 +157,7 @@ class Call:
     def _key(self) -> Any:
         return self.custom, self.structure, tuple(map(id, self.fixed))
 
-    # Calls that differ in the values of their leaves only are equal.
+    # Calls are equal if only the values of their leaves differ.
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Call) and self._key() == other._key()
 

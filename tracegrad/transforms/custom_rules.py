@@ -81,7 +81,7 @@ class _Vjp(Function):
         if isinstance(call.custom.fun, OpaqueFunction):
             return _pushed_by_vjp(call, leaves, places, moving)
 
-        # Forward mode over reverse mode: what `fwd` computes has taken the place of the function.
+        # Forward mode over reverse mode: `fwd` computes the output instead of the function.
         def forward(*moving: Any) -> list[Any]:
             results: list[Any] = call.require_result(
                 call.custom.forward(call, _with(leaves, places, moving))[0], "the output of the fwd rule"

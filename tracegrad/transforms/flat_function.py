@@ -64,7 +64,7 @@ def recorded(fn: FlatFunction, primals: Sequence[Any]) -> tuple[TraceBuilder, li
     nodes, start, asked = [x.node for x in inside], len(builder.nodes), len(builder.guards)
     try:
         with builder.differentiating(nodes):
-            # Of a Tensor, the array: what it may lead to on a tape is no part of this derivative.
+            # A Tensor counts as its array, because its tape is no part of this derivative.
             outputs = [builder.lift(x.array if isinstance(x, TapeCarrier) else x) for x in fn(*inside)]
             if builder.spelled:
                 require_none_read(builder, start, outputs)
@@ -113,7 +113,7 @@ def part_of(nodes: Sequence[Node], inputs: Sequence[Node], outputs: Sequence[Nod
             result.append(node)
         if node in ahead:
             ahead.remove(node)
-            if not ahead:  # nothing before depends on any of them
+            if not ahead:  # no earlier node depends on an input
                 break
     dependent, part = set(inputs), []
     for node in reversed(result):
@@ -124,7 +124,7 @@ def part_of(nodes: Sequence[Node], inputs: Sequence[Node], outputs: Sequence[Nod
 
 
 class _Values(dict[Node, Any]):
-    """The values of nodes, each made on first use."""
+    """The values of nodes, each created on first use."""
 
     def __init__(self, builder: TraceBuilder):
         self.builder = builder
@@ -148,7 +148,7 @@ class Tape:
     def _entry(self, node: Node) -> ad.Entry:
         assert node.op is not None
         params = dict(node.params)
-        # One value of a node serves all rules but those of the user's, which may update it in place.
+        # All rules share one value of a node, except user-defined rules, which may update it in place.
         value = self.builder.value if "rule" in params else self._value
         operands = tuple([x if type(x) in LITERALS else value(x) for x in node.inputs])
         return self.builder.valued(node) if node.several else value(node), node.op, operands, params

@@ -1,6 +1,6 @@
 """Forward-mode derivatives of functions (`jvp`, `linearize`), inside a trace and eagerly.
 
-Inside a trace, `traced_linear` runs a flat function on fresh copies of the arguments and saves the part of the recorded
+Inside a trace, `traced_linear` runs a flat function on fresh copies of the arguments. It saves the part of the recorded
 graph that depends on them: a *pushforward*. A call of it sweeps that part forwards and emits the tangents into the same
 trace, so forward and reverse mode nest in any order.
 
@@ -129,7 +129,7 @@ class _transposing:
         _mode.transposing = self.before
 
 
-# -- functions of the user's -------------------------------------------------------------------------------------------
+# -- user functions ----------------------------------------------------------------------------------------------------
 class Point:
     """The point of a linearization: the flattened positional arguments, and which leaves have tangents."""
 
@@ -157,7 +157,7 @@ class Point:
     def tangents(self, given: Sequence[Any]) -> list[Any]:
         """The tangents of the leaves that have tangents, selected from the tangents of all arguments.
 
-        TypeError for another structure or dtype than that of the primals, `ShapeError` for another shape.
+        Raises TypeError for another structure or dtype than the primals have, `ShapeError` for another shape.
         """
         leaves, structure = tree.flatten(tuple(given))
         if not tree.alike(structure, self.structure):
@@ -215,6 +215,6 @@ def linear(fun: Callable[..., Any], point: Point, has_aux: bool) -> tuple[Any, C
 
 
 def jvp(fun: Callable[..., Any], point: Point, tangents: Sequence[Any], has_aux: bool) -> tuple[Any, Any, Any]:
-    """The output of `fun` at a point, its tangent for given tangents, and aux."""
+    """The output of `fun` at a point, its tangent for these input tangents, and aux."""
     out, push, aux = linear(fun, point, has_aux)
     return out, push(tangents), aux

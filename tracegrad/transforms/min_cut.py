@@ -2,7 +2,7 @@
 
 The vertices reachable from the source at maximum flow (Ford and Fulkerson, "Maximal flow through a network", 1956) are
 the same for every maximum flow: the source side of the minimum cut, and the smallest source side of all minimum cuts.
-The flow is found in large pieces first (capacity scaling; Edmonds and Karp, "Theoretical improvements in algorithmic
+The flow grows by large amounts first (capacity scaling; Edmonds and Karp, "Theoretical improvements in algorithmic
 efficiency for network flow problems", 1972), by depth-first paths, so a network soon reaches its maximum flow.
 """
 
@@ -19,7 +19,7 @@ class Network:
     def __init__(self, vertices: int, edges: Iterable[tuple[int, int, int]]):
         self.leaving: list[list[int]] = [[] for _ in range(vertices)]
         self.heads: list[int] = []
-        self.room: list[int] = []  # what may still flow along an edge
+        self.room: list[int] = []  # residual capacity of each edge
         for tail, head, weight in edges:
             self.leaving[tail].append(len(self.heads))
             self.leaving[head].append(len(self.heads) + 1)
@@ -39,7 +39,7 @@ class Network:
                     at = heads[edge]
                     passed.add(at)
                     break
-            else:  # nothing leads on from here
+            else:  # a dead end
                 if not path:
                     return result
                 at = heads[path.pop() ^ 1]

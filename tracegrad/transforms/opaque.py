@@ -33,7 +33,7 @@ from tracegrad.utils.pickling import reference
 
 __all__ = ["OpaqueFunction", "as_result", "bound", "opaque"]
 
-_MOST = 256  # kinds of arguments of a function, whose results are remembered
+_MOST = 256  # number of argument kinds for which a function caches the kind of its result
 
 
 class _Called(Function):
@@ -114,13 +114,13 @@ class _Call:
     def __init__(self, custom: OpaqueFunction, structure: Any):
         self.custom, self.structure = custom, structure
         self.result: Any = None
-        # While this is traced, what the trace has asked for before.
+        # Results of equal calls in the same trace, while this call is traced.
         self.asked: dict[Any, Any] | None = None
 
     def _key(self) -> Any:
         return self.custom, self.structure
 
-    # Two calls on the same values give the same, so they are one node.
+    # Two calls on the same values have equal results, so they are one node.
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Call) and self._key() == other._key()
 
@@ -160,7 +160,7 @@ class _Call:
         return tuple(result)
 
 
-# What was asked for while a trace was made, by its builder.
+# Results of the calls in a trace, by its builder.
 _ASKED: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
 
 
@@ -176,7 +176,7 @@ def bound(rule: Any, held: Any) -> Any:
 
 
 def _real(world: Any, x: Any) -> Any:
-    """Return an argument as untraced code receives it: an object from outside as it is, and as it was."""
+    """Return an argument as untraced code receives it: the real object, if nothing outside has changed yet."""
     real = unshadowed(x)
     if real is not x and world.open and world.writes.places():
         text = "an opaque function is given an object from outside after something outside was changed"
@@ -215,10 +215,10 @@ class OpaqueFunction:
         functools.update_wrapper(self, fun)
         self.fun = fun
         self.batch: Callable[..., Any] | None = None
-        # For each kind of arguments that it was traced for, the structure of the result, and leaves like its.
+        # For each kind of traced arguments, the structure of the result, and arrays like its leaves.
         self.results: dict[Any, Any] = {}
         self.name = _name_of(fun)
-        self.draws = False  # random numbers, by a generator that others draw from as well
+        self.draws = False  # whether it has drawn random numbers from a generator that other code uses
         self._called: Any = type(self.name.rpartition(".")[2].strip("<>"), (_Called,), {})
 
     def watched(self, *args: Any, **kwargs: Any) -> Any:
@@ -265,7 +265,7 @@ class OpaqueFunction:
             outputs = self._called.apply(call, *leaves)
         else:
             if not any(map(is_traced, leaves)):
-                leaves.append(builder.lift(np.float64(0.0)))  # it runs at each call all the same
+                leaves.append(builder.lift(np.float64(0.0)))  # an operand, so that it runs at each call
             try:
                 call.asked = _asked(builder)
                 outputs = self._called.apply(call, *leaves)

@@ -2,8 +2,8 @@
 
 The residuals between the passes are the forward values that the backward pass reads. Saving a value costs its bytes,
 but a cheap op can be recomputed in the backward pass from saved values or arguments. The saved values are a minimum
-cut of the graph from the arguments to the backward pass, where a saved value weighs its bytes (after Chen et al.,
-"Training Deep Nets with Sublinear Memory Cost", 2016, with the cut in place of the heuristic).
+cut of the graph from the arguments to the backward pass, in which a saved value weighs its bytes. The method follows
+Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016, with the cut instead of the heuristic.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _needed(early: Sequence[Node], read: set[Node]) -> set[Node]:
 def _cheap(node: Node) -> bool:
     if node.op is None or node.several:
         return False
-    return node.op.form.cheap or isinstance(node.op.form, Checked)  # a check that has been passed
+    return node.op.form.cheap or isinstance(node.op.form, Checked)  # the forward pass has passed the check
 
 
 def _minimum_cut(candidates: Sequence[Node], free: set[Node], read: set[Node]) -> set[Node]:

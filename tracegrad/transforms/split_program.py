@@ -1,7 +1,7 @@
 """Split a function and its derivative into two programs, for `vjp` and `linearize` outside of a trace.
 
 The first program runs the function and returns the residuals with the result. The second program computes the values
-that depend on cotangents or tangents. The derivative is therefore that of the original call, even if outside state has
+that depend on cotangents or tangents. The derivative therefore belongs to the original call, even if outside state has
 changed since, and the function does not run again.
 """
 
@@ -36,7 +36,7 @@ Function = Callable[..., Any]
 
 class Half:
     """The second program: from residuals, and tangents or a cotangent, to the derivative, which has a `structure`.
-    `outputs` gives the required structure and leaf avals of a cotangent. The graph is made on first use."""
+    `outputs` gives the required structure and leaf avals of a cotangent. The graph is built on first use."""
 
     def __init__(
         self, graph: Callable[[], Graph], name: str, structure: tree.TreeDef,
@@ -44,7 +44,7 @@ class Half:
     ):  # fmt: skip
         self._graph, self.structure, self.outputs, self.label = functools.cache(graph), structure, outputs, label
         self.__name__ = self.__qualname__ = name
-        self.function: Any = None  # what is called in its place, once it is made
+        self.function: Any = None  # its traced function, created on first use (`api`)
 
     @property
     def graph(self) -> Graph:
@@ -80,7 +80,7 @@ class Now:
 
 def pulled(fun: Function, has_aux: bool) -> Function:
     """The function from primals to the result of `fun`, the residuals of its pullback, and the pullback."""
-    looks: list[bool] = []  # whether a rule of the user's asks for the value of a cotangent, or changes something
+    looks: list[bool] = []  # nonempty if a user rule reads the value of a cotangent, or writes outside
 
     def first(primals: Any) -> Any:
         builder = current_trace()
@@ -102,8 +102,8 @@ def pulled_again(fun: Function, has_aux: bool) -> Function:
 
 
 def linearized(fun: Function, has_aux: bool) -> Function:
-    """The function from primals to the output of `fun`, aux, the residuals of the linear function, and the linear
-    function, which maps tangents to the output's tangent."""
+    """The function from primals to the output of `fun`, aux, the residuals, and the linear function. The latter maps
+    residuals and tangents to the output's tangent."""
 
     def first(primals: Any) -> Any:
         who, builder = describe(fun, "linearize of "), current_trace()

@@ -1,6 +1,6 @@
 """Reverse-mode derivatives of functions (`value_and_grad`, `pull_back`), inside a trace and eagerly.
 
-Inside a trace, `traced_vjp` runs a flat function on fresh copies of the differentiated arguments and saves the part
+Inside a trace, `traced_vjp` runs a flat function on fresh copies of the differentiated arguments. It saves the part
 of the recorded graph that depends on them: a *pullback*. A call of it sweeps that part backwards and emits the
 cotangents into the same trace. A derivative is therefore more nodes of the same graph, and derivatives nest to any
 order.

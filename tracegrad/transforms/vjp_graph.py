@@ -15,13 +15,13 @@ __all__ = ["active_outputs", "joint", "vjp"]
 
 def joint(graph: Graph, wrt: Sequence[int], seeded: Sequence[int]) -> tuple[Graph, list[int]]:
     """The joint graph (inputs, cotangents of the outputs `seeded`) -> (outputs, nonzero cotangents of the inputs
-    `wrt`), and the positions of the inputs with a nonzero cotangent."""
+    `wrt`). The second result is the positions of the inputs with a nonzero cotangent."""
     n = len(graph.inputs)
     results: list[int] = []
 
     def fn(*args: Any) -> list[Any]:
         outputs, entries = replay(graph, args[:n])
-        # Nodes that are equal, as x + y and y + x, have become one: its cotangent goes on once.
+        # Equal nodes, for example x + y and y + x, have become one node, whose cotangent is propagated once.
         tape = list({_key(entry[0]): entry for entry in entries}.values())
         receivers = ad.receivers(tape, [args[i] for i in wrt], key=_node)
         seeds: dict[Any, Any] = {}

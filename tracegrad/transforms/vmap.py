@@ -32,7 +32,7 @@ from tracegrad.transforms.flat_function import as_tensors, inlined
 __all__ = ["batched_call", "check_axes", "over_rows"]
 
 Function = Callable[..., Any]
-# How many elements are computed at a time, and what maps a function over the rows of arrays, as `tg.map` does.
+# Number of examples in a chunk, and a function that maps another one over the rows of arrays, as `tg.map` does.
 Chunks = tuple[int, Function]
 
 
@@ -189,7 +189,7 @@ def _placed(x: Any, many: bool, axis: Any, path: str, size: int, who: Descriptio
     if not -rank <= axis < rank:
         raise ShapeError(located(f"{who}: out_axes is {axis} for {path}, which has {rank} axes with that of the batch"))
     placed = to_axis(x, 0, axis % rank)
-    return placed.copied() if isinstance(placed, Tracer) else placed  # no view of an argument, nor read-only
+    return placed.copied() if isinstance(placed, Tracer) else placed  # neither a view of an argument nor read-only
 
 
 class _Updates:
@@ -197,8 +197,8 @@ class _Updates:
 
     def __init__(self, batch: _Batch, who: Description):
         self.batch, self.who = batch, who
-        self.places: list[int] = []  # of what is updated, among the arguments that are mapped
-        self.results: dict[int, int] = {}  # of the leaves of the result that are such an argument, which it is
+        self.places: list[int] = []  # of the updated arguments, among the mapped leaves
+        self.results: dict[int, int] = {}  # updated arguments in the result, by leaf number
 
     def watched(self, given: Sequence[Any]) -> list[Any]:
         """The Tensor arguments, which may be updated, with their present arrays and nodes."""
@@ -256,7 +256,7 @@ def _at_once(
         return replay_batched(region.graph, size, flags, [*mapped, *region.captured])
 
     for k in updates.places:
-        batch.mapped[k] = batch.mapped[k].clone()  # what a derivative needs of it is what it was
+        batch.mapped[k] = batch.mapped[k].clone()  # a derivative needs the value before the update
     with at_their_lines():
         if chunks is None or chunks[0] >= batch.size:
             outputs, many = rows(batch.size, batch.mapped)
@@ -287,7 +287,7 @@ def _in_chunks(
     result = iter([reshape(x, shape=(whole, *x.shape[2:])) for x in stacked])
     if not left and all(many):
         return list(result), many
-    # What does not depend on the batch is the same in any turn.
+    # Outputs that do not depend on the batch are the same in any chunk.
     outputs, _ = rows(
         left or size, [_part(x, whole if left else 0, batch.size if left else size) for x in batch.mapped]
     )

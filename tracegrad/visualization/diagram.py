@@ -43,7 +43,7 @@ class Box:
 
 @record(slots=True)
 class Panel:
-    """One picture of the places: boxes by place. `upward`: its edges point from their heads to their tails."""
+    """One picture: its boxes by position. `upward`: its edges point from their heads to their tails."""
 
     title: str
     boxes: dict[int, Box]
@@ -52,15 +52,15 @@ class Panel:
 
 @record(slots=True)
 class Diagram:
-    """Panels over the same places and edges; an edge is (tail, head, output of the tail, kind)."""
+    """Panels over the same positions and edges; an edge is (tail, head, output of the tail, kind)."""
 
     title: str
     count: int
     edges: list[tuple[int, int, int, str]]
     panels: list[Panel]
     legend: dict[str, str]
-    several: set[int] = field(default_factory=set)  # places whose edges carry the number of the output
-    groups: list[str] = field(default_factory=list)  # what the legend says of each
+    several: set[int] = field(default_factory=set)  # positions whose edges show the output number
+    groups: list[str] = field(default_factory=list)  # their texts in the legend
 
 
 # -- text ------------------------------------------------------------------------------------------------------------

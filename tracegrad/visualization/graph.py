@@ -45,7 +45,7 @@ def graph_diagram(
     return Diagram(title, drawing.count, drawing.edges, drawing.panels, LEGEND, drawing.several, told)
 
 
-Group = tuple[str, Sequence[Node]]  # what a step of a program is called, and the nodes that it computes
+Group = tuple[str, Sequence[Node]]  # name of a step of a program, and the nodes that it computes
 
 
 def fusion_groups(result: Any) -> list[Group]:

@@ -3,8 +3,8 @@
 The four classic steps: boxes get a *level* (every edge goes down at least one level); each level gets an *order* with
 few crossings, by barycentres and swaps of neighbours; boxes get a position *across* their level, as straight below and
 above their neighbours as the order allows; edges are *routed* between the boxes. Edges from the same output of a box
-share one line as long as possible. Where the line passes a level it is a *bend*, which takes room as a box does, so
-that no line crosses a box.
+share one line as long as possible. The line has a *bend* at each level that it passes. A bend takes room as a box
+does, so that no line crosses a box.
 
 Coordinates are (across, along): levels follow each other along. The layout depends on the input only.
 """
@@ -154,7 +154,7 @@ def _links(rank: Sequence[int], edges: Sequence[Edge]) -> list[Link]:
 
 
 def _first_order(rank: Sequence[int], edges: Sequence[Edge]) -> list[list[Vertex]]:
-    """Vertices in the order in which a walk from the lowest boxes up, operands from left to right, comes by them."""
+    """Order vertices as a depth-first walk from the lowest boxes up, operands from left to right, reaches them."""
     rows: list[list[Vertex]] = [[] for _ in range(max(rank, default=-1) + 1)]
     entering: dict[int, list[Edge]] = {}
     for edge in edges:
@@ -228,7 +228,7 @@ class _Crossings:
             self.at[v] = float(i)
 
     def swap(self) -> None:
-        """Exchange neighbours as long as that takes crossings away."""
+        """Exchange neighbours where this removes crossings, in at most four rounds."""
         for _ in range(4):
             changed = False
             for row in self.rows:
@@ -270,14 +270,14 @@ def _below(values: Sequence[float], limit: float) -> int:
     return sum(v < limit for v in values)
 
 
-# -- places ----------------------------------------------------------------------------------------------------------
+# -- positions -------------------------------------------------------------------------------------------------------
 def place(
     levels: Levels, sizes: Mapping[int, Size], edges: Sequence[Edge], bands: Sequence[float] | None = None
 ) -> Placed:
     """Lay out the boxes in `sizes` and the edges between them, in the order of `levels`.
 
-    `bands` are the depths of the levels, if they differ from those of their boxes; levels may hold more than `sizes`
-    does.
+    `bands` are the depths of the levels, if they differ from the depths of their boxes. Levels may have boxes that are
+    not in `sizes`.
     """
     rank = levels.rank
     links = _links(rank, edges)
@@ -324,7 +324,7 @@ Joined = tuple[Vertex, Vertex, float, float, int]
 def _across(
     rows: Sequence[Sequence[Vertex]], breadth: Callable[[Vertex], float], joined: Sequence[Joined]
 ) -> dict[Vertex, float]:
-    """Compute the middle of each vertex: level by level the best for fixed neighbours, until it converges."""
+    """Compute the middle of each vertex. Each round sets each level to its best positions for fixed neighbours."""
     above: dict[Vertex, list[tuple[Vertex, float, float]]] = {v: [] for row in rows for v in row}
     below: dict[Vertex, list[tuple[Vertex, float, float]]] = {v: [] for row in rows for v in row}
     for upper, lower, out, into, weight in joined:
@@ -353,7 +353,7 @@ Wishes = list[tuple[float, float]]
 
 
 def _spaced(wishes: Sequence[Wishes], at: Sequence[float]) -> list[float]:
-    """Minimize the weighted distances to the wishes, with positions at least as far apart as those in `at`.
+    """Minimize the weighted distances to the wishes, with at least the distances between positions in `at`.
 
     Pool adjacent violators: neighbours that wish to be closer than allowed move as one block from then on.
     """

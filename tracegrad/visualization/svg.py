@@ -15,7 +15,7 @@ from tracegrad.visualization.layered_layout import Edge, Placed, Point, arrange,
 
 __all__ = ["render"]
 
-# Of groups, over the colours of boxes: seen on light pages and on dark ones.
+# Colours of groups, drawn over the colours of boxes, and visible on light and dark pages.
 GROUPS = ("#e4572e", "#2e86ab", "#8f5bd1", "#2a9d5c", "#c98a00", "#d6457f", "#3d9e9e", "#7a7f87")
 PADDING, LINE = 10.0, 16.0
 MARGIN, HEADING = 20.0, 26.0
@@ -31,19 +31,19 @@ def render(diagram: Diagram, direction: str = "down") -> tuple[str, float, float
 
 
 class _Drawing:
-    """Lays the panels out and yields the elements; `width` and `height` are known after the last."""
+    """Layout of the panels; `width` and `height` are known after the last element of `parts`."""
 
     def __init__(self, diagram: Diagram, sideways: bool):
         self.diagram, self.sideways = diagram, sideways
         self.width = self.height = 0.0
         self.edges = [Edge(t, h, o, 1 if kind == "leaf" else 3) for t, h, o, kind in diagram.edges]
-        # Panels share levels and order; each has boxes of its own sizes, and places across of its own.
+        # Panels share levels and order, and differ in the sizes of boxes and in the positions across.
         most = [self._size_at(i) for i in range(diagram.count)]
         self.levels = arrange(assign_levels(most, self.edges, WIDEST), self.edges)
         self.bands = [max((most[v][1] for v in row if isinstance(v, int)), default=0.0) for row in self.levels.rows]
 
     def _box_size(self, panel: Panel, i: int) -> tuple[float, float]:
-        """Across and along."""
+        """The size of a box, across and along the levels."""
         box = panel.boxes[i]
         letters = max([len(_shown(x)) * TEXT for x in box.lines] + [len(shortened(box.title)) * TITLE * 1.02])
         ports = max(sum(e.head == i for e in self.edges), len({e.output for e in self.edges if e.tail == i}))
@@ -107,14 +107,14 @@ class _Drawing:
         edge = self.edges[k]
         if edge.tail in self.diagram.several and whole:
             across, along = route[0][0]
-            # On the side that the line does not bend to.
+            # The text is on the side that the line does not bend to.
             right = len(route) < 2 or route[1][0][0] <= across + 0.3
             x, y = self._turned((across + (5 if right else -5), along + 15))
             anchor = "start" if right else "end"
             yield f'<text class="pale" x="{number(x)}" y="{number(y)}" text-anchor="{anchor}">{edge.output}</text>'
 
     def _curve(self, route: Sequence[tuple[Point, Point]]) -> str:
-        """Straight along each stretch, and from one to the next in an S that starts and ends along."""
+        """Return the path of an edge: straight along each segment, with an S-curve from one to the next."""
         text = [f"M{self._p(route[0][0])}"]
         at = route[0][0]
         for start, end in route:

@@ -73,7 +73,7 @@ class Names:
 
 
 def _identities(x: Any) -> Iterator[Any]:
-    """Keys by which a Tensor or an array is the same as another."""
+    """Yield keys; Tensors or arrays with a common key are the same."""
     yield id(x)
     node = getattr(x, "grad_fn", None)
     if node is not None:
@@ -91,14 +91,14 @@ class _Saved(NamedTuple):
 
 
 class _Reader:
-    """Walks the tape once, and gives each node, leaf and constant a place."""
+    """Reader of a tape, which gives each node, leaf and constant a position."""
 
     def __init__(self, roots: Sequence[tuple[str, Any]], names: Names, saved: bool, most: int):
         self.roots, self.names, self.show_saved, self.most = roots, names, saved, most
         self.places: list[tuple[str, Any]] = []
         self.edges: list[tuple[int, int, int, str]] = []
         self.of: dict[Any, int] = {}
-        self.values: dict[tuple[int, int], Any] = {}  # what is known of the outputs of nodes
+        self.values: dict[tuple[int, int], Any] = {}  # known outputs of nodes
         self.saved: dict[int, list[_Saved]] = {}
         self.nodes: dict[int, Any] = {}
         self.several: set[int] = set()
@@ -136,7 +136,7 @@ class _Reader:
         return self.of[key]
 
     def _walk(self) -> list[Any]:
-        """Return the backward nodes in topological order, their positions, and their saved values."""
+        """Return the backward nodes in topological order; assign their positions, and read their saved values."""
         order = []
         stack = [x.grad_fn for _, x in reversed(self.roots) if x.grad_fn is not None]
         while stack:
@@ -276,7 +276,7 @@ def _saved_by(node: Any) -> Iterator[_Saved]:
 
 
 def _is_usual(saved: _Saved) -> bool:
-    """Whether a saved parameter has its usual value: a factor 1, a dimension that is not kept."""
+    """Whether a saved parameter has its usual value: a factor 1, or a false `keepdim`."""
     if isinstance(saved.value, bool | int | float):
         return (saved.name, saved.value) in (("alpha", 1), ("beta", 1), ("keepdim", False))
     return False

@@ -3,19 +3,19 @@
 The entry point is `PyObject *(self, PyObject *const *args, n)`. A call
 
 1. unpacks dicts, lists and tuples of inputs, and holds references to their items until it returns;
-2. checks the guards: NumPy's error state, the guarded objects (`native_guards`), the number of inputs, their types,
-   dtypes, shapes and strides, and that inputs to be overwritten share memory with no other input. A mismatch returns
-   the object MISS, and the caller decides (another specialization, a retrace, an error);
+2. checks NumPy's error state, the guarded objects (`native_guards`), and the number, types, dtypes, shapes and strides
+   of the inputs. An input to be overwritten must share memory with no other input. A mismatch returns the object MISS,
+   and the caller decides (another specialization, a retrace, an error);
 3. allocates outputs of one or more dimensions as new arrays, and the arena;
-4. calls `tg_run`, without the GIL if the program asks for that. A nonzero status frees the outputs and returns MISS, or
-   null if a signal handler has raised;
+4. calls `tg_run`, without the GIL if a flag says so. A nonzero status frees the outputs and returns MISS, or null if a
+   signal handler has raised;
 5. returns the output, or a tuple of outputs. A 0-d output becomes a NumPy scalar, as in NumPy's reductions.
 
 LLVM does not optimize the entry point (`optnone`), because that would double its compile time and gain little per call.
 One entry point, compiled once, serves all programs. The data of one program is in the block, the `self` of the builtin
 (`tracegrad.codegen.entry.signature`).
 
-Field offsets are those of `PyArrayObject_fields` in NumPy 2 (numpy/ndarraytypes.h) and of `PyFloatObject` in CPython.
+The field offsets belong to `PyArrayObject_fields` in NumPy 2 (numpy/ndarraytypes.h) and `PyFloatObject` in CPython.
 `tracegrad.runtime.execution.entry_callable` checks the offsets on live objects before it uses the entry point.
 """
 
@@ -31,7 +31,7 @@ from tracegrad.codegen.instr.safepoints import INTERRUPTED
 __all__ = ["ENTRY", "HUGE_BYTES", "OFFSETS", "entry_ir"]
 
 ENTRY = "tg_entry"
-# Bytes from which on memory is advised to use huge pages, as in NumPy.
+# Minimum bytes of memory that is advised to use huge pages, as in NumPy.
 HUGE_BYTES = 2**22 if sys.platform == "linux" else 2**62
 
 # Field offsets that the machine code uses, in bytes.
@@ -44,7 +44,7 @@ _SIZES = {
     "ALIGNED": 0x0100,
     "SLOT_BYTES": SLOT_BYTES,
     "INTERRUPTED": INTERRUPTED,
-    # Bytes of an arena on the stack; a larger one is kept between calls, because touching fresh memory is expensive.
+    # Maximum bytes of an arena on the stack. Calls share a larger arena, because touching fresh memory is expensive.
     "STACK_ARENA": 4096,
     "HUGE_PAGE": 2**21,
     "HUGE_BYTES": HUGE_BYTES,
@@ -56,7 +56,7 @@ def entry_ir() -> str:
 
     It links functions and types of CPython and functions of the C library by name. From NumPy's C API table it needs
     `tg_PyArray_New`, `tg_PyArray_Scalar` and `tg_PyDataMem_SetHandler`. It also needs the type `tg_PyArray_Type`, the
-    object `tg_MISS`, and from `quiet` the object `tg_USUAL` and the address of another object at `tg_HARMLESS`.
+    object `tg_MISS`, NumPy's usual error state `tg_USUAL`, and the address of another harmless one at `tg_HARMLESS`.
 
     >>> "define ptr @tg_entry" in entry_ir()
     True

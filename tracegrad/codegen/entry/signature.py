@@ -46,7 +46,7 @@ __all__ = [
 RUN = "tg_run"
 # Offset of the identity in a dtype descriptor: kind, letter, byte order, and number of the dtype, in 8 bytes.
 DTYPE_OFFSET = 24
-SLOT_BYTES = 16  # for the value of a 0-d output; complex long doubles do not fit
+SLOT_BYTES = 16  # bytes for the value of a 0-d output; a complex long double does not fit
 Shape = tuple[int, ...]
 
 
@@ -124,8 +124,8 @@ class Word(IntEnum):
     INPUTS = 3  # number of inputs
     OUTPUTS = 4
     ARENA_BYTES = 5  # a multiple of 64
-    ARENA = 6  # address of the arena between calls, 0 before the first, and while a call uses it
-    HANDLER = 7  # NumPy memory handler (a capsule) for the outputs, 0 for NumPy's own
+    ARENA = 6  # address of the arena between calls; 0 before the first call, and while a call uses it
+    HANDLER = 7  # NumPy memory handler (a capsule) for the outputs; 0 for NumPy's default
     TRAPS = 8  # the context variable with NumPy's floating-point error state, 0 if it does not matter
     PLACES = 9  # address of the guarded locations (`Place`)
     PLACE_COUNT = 10
@@ -211,11 +211,10 @@ def lowest(shape: Shape, strides: Shape) -> int:
 
 
 def _told_apart(dtype: np.dtype[Any]) -> int:
-    """The identity of a dtype: a number that equal dtypes share, because unpickled arrays have descriptors of their
-    own."""
+    """The identity of a dtype: a number that equal dtypes share. Unpickled arrays have separate descriptors."""
     return ctypes.c_int64.from_address(_descriptor(dtype) + DTYPE_OFFSET).value
 
 
 def _descriptor(dtype: np.dtype[Any]) -> int:
-    # NumPy keeps one descriptor object per type number alive for ever, but not a copy of it.
+    # NumPy never frees the descriptor object of a type number, but it may free a copy of it.
     return id(np.dtype(dtype.char))

@@ -1,7 +1,7 @@
 """Emit bit-level float operations as LLVM IR: nextafter, spacing, frexp, conversion to and from half precision.
 
 Except in `half_value`, the operand is a float, and its bits are read as an integer ordered by magnitude. Values are
-scalars or vectors of float or double. No operation raises, and results for inf, nan and 0 are those of NumPy.
+scalars or vectors of float or double. No operation raises, and the results for inf, nan and 0 are equal to NumPy's.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _spacing(b: ir.IRBuilder, x: Any) -> Any:
 
 
 def _parts(b: ir.IRBuilder, x: Any) -> tuple[_Float, Any, Any]:
-    """Normalize `x`: a normal number, its exponent, and whether `x` has one."""
+    """Normalize `x`: a normal number, its exponent, and whether `x` has an exponent (0, inf and nan do not)."""
     of = _Float(b, x)
     lifted = b.fmul(x, number(x.type, 2.0 ** (of.digits + 2)))
     small = b.icmp_unsigned("<", of.magnitude, of.int(1 << of.digits))
@@ -100,8 +100,8 @@ def _is_converted(t: Any) -> bool:
 
 
 class _Half(_Float):
-    """A float to be rounded to half precision: the bits of `one` and of its last digit in half precision, and the
-    rounded magnitude if it is a normal half (`near`, as bits of the float) or not (`small`)."""
+    """A float to be rounded to half precision: the bits of 1.0 (`one`) and of an exponent step (`unit`), the number of
+    digits to cut, and the rounded magnitude if it is a normal half (`near`, as bits) or not (`shifted`)."""
 
     def __init__(self, b: ir.IRBuilder, x: Any):
         super().__init__(b, x)
@@ -137,7 +137,7 @@ def _round_to_half(b: ir.IRBuilder, x: Any) -> Any:
 
 
 def _half_bits(b: ir.IRBuilder, x: Any) -> Any:
-    """The bits of `x` rounded to half precision. A nan of half precision keeps its payload."""
+    """The bits of `x` rounded to half precision. A nan from half precision has its payload again."""
     if _is_converted(x.type):
         return b.bitcast(b.fptrunc(x, shaped(HALF, x)), shaped(BITS, x))
     of = _Half(b, x)

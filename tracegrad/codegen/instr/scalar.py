@@ -1,8 +1,8 @@
 """Select LLVM instructions for one scalar operation of the loop IR, on one value or lane by lane on a vector.
 
-Arithmetic is strict IEEE: nothing is reordered, and a product is contracted with a sum (FMA) only where `fma.py` says
-so. Only reductions have fast-math flags, at the end of the module. `maximum` and `minimum` propagate nan, comparisons
-are ordered except `ne`, and integer division by zero gives 0 as in NumPy.
+Arithmetic is strict IEEE and never reordered. A product is contracted with a sum (FMA) only where `fma.py` says so.
+Only reductions have fast-math flags, at the end of the module. `maximum` and `minimum` propagate nan, comparisons are
+ordered except `ne`, and integer division by zero gives 0 as in NumPy.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def cast(b: ir.IRBuilder, x: Any, old: str, new: str) -> Any:
     if old[0] == "f":
         if new in ("u64", "u32"):
             return _unsigned(b, x, to)
-        # As C compilers do, so out-of-range values convert as in NumPy.
+        # Converted as C compilers do, so out-of-range values convert as in NumPy.
         whole = b.fptosi(x, to if new == "i64" else shaped(I32, x))
         return whole if new in ("i64", "i32") else b.trunc(whole, to)
     if new[0] == "f":
@@ -160,7 +160,7 @@ def _intrinsic(name: str, count: int) -> Callable[..., Any]:
 
 def _extremum(op: str) -> Callable[..., Any]:
     """Emit NumPy's extremum, which returns the second of two zeros as the x86 instruction does. A sum propagates nan. A
-    second select of `x` would not do, because LLVM would merge both selects and not use the instruction."""
+    second select of `x` would not work, because LLVM would merge both selects and not use the instruction."""
 
     def emit(b: ir.IRBuilder, x: Any, y: Any) -> Any:
         if _is_zero(y):
@@ -378,8 +378,8 @@ def registers(x: Reduce, lanes: int = 0) -> list[Any]:
 
 
 def _flags(t: Any) -> Any:
-    """The type of nan flags for values of type `t`: as wide as the values if vector comparisons give that width,
-    because otherwise the flags would be narrowed each time."""
+    """The type of nan flags for values of type `t`. Flags are as wide as the values if vector comparisons give that
+    width; otherwise they would be narrowed each time."""
     wide = lanes_of(t) and not has_masks_of_bytes()
     return of_lanes(ir.IntType(64 if element_of(t) == _TYPES["f64"] else 32) if wide else BOOL, lanes_of(t))
 
@@ -388,7 +388,7 @@ def extremum(b: ir.IRBuilder, combiner: str, totals: list[Any], value: Any) -> l
     """Combine `totals`, the extremum and its nan flag, with one more `value`; cheaper than an extremum that propagates
     nan.
 
-    The total means nothing once the flag is set. The later of two zeros is returned, as in NumPy for rows shorter than
+    The total is meaningless once the flag is set. The later of two zeros is returned, as in NumPy for rows shorter than
     its vectors. If the instruction orders zeros, either may be returned.
     """
     total, seen_nan = totals
@@ -408,7 +408,7 @@ def first(b: ir.IRBuilder, x: Reduce, totals: list[Any], value: Any, place: Any)
 
 
 def settled(b: ir.IRBuilder, x: Reduce, totals: list[Any]) -> Any:
-    """The final result of a reduction with these registers."""
+    """The final result of a reduction with the registers `totals`."""
     value, dtype = totals[0], x.value.dtype
     if x.combiner in FIRST:
         return totals[-1]

@@ -1,8 +1,8 @@
 """Tighten the bounds of a loop to a mask: for `where(i < n, ..., old)`, iterate only below `n`.
 
 A slice like `A[i, :j]` in a loop over `j` is lowered to the whole row and a mask. The loop ends where the mask ends if
-the kernel does nothing for masked elements: it stores the old value, or adds 0 to a sum. A row is skipped entirely if a
-mask of rows says that it has nothing to do. The decision depends on the kernel's text alone.
+the kernel has no effect on masked elements: it stores the old value, or adds 0 to a sum. A row is skipped entirely if a
+mask of rows says that it has no effect. The decision depends on the kernel's text alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Clip(NamedTuple):
 
 
 def clip_of(kernel: Kernel) -> Clip | None:
-    """The mask outside of which a kernel with one loop does nothing, or None."""
+    """The mask outside of which a kernel with one loop has no effect, or None."""
     plain = all(isinstance(x, Compute | Load | Index | Store | Reduce) for x in kernel.body)
     if len(kernel.loops) != 1 or kernel.loops[0].extent.value is not None or not plain:
         return None
@@ -45,7 +45,7 @@ def clip_of(kernel: Kernel) -> Clip | None:
 
 
 def mask_of_rows(kernel: Kernel) -> Load | None:
-    """The mask of rows that a kernel loads: its innermost loop does nothing for a row whose mask is false."""
+    """The mask of rows that a kernel loads: its innermost loop has no effect on a row whose mask is false."""
     plain = all(isinstance(x, Compute | Load | Index | Store | Reduce) for x in kernel.body)
     if len(kernel.loops) < 2 or not plain:
         return None
@@ -76,7 +76,7 @@ def _fixed(x: Operand, table: dict[str, Any], var: str) -> set[int] | None:
 
 
 def _does_nothing(kernel: Kernel, mask: str) -> bool:
-    """Whether an iteration with a false mask leaves memory unchanged."""
+    """Whether an iteration with a false mask does not change memory."""
     forms: dict[str, Any] = {}
 
     def form(x: Operand) -> Any:
@@ -104,7 +104,7 @@ _ZERO, _NOTHING, _FALSE = ("constant", "0.0"), ("constant", "-0.0"), ("constant"
 
 
 def _form(x: Compute, args: list[Any]) -> Any:
-    """A value as it is when the mask is false, to the bit."""
+    """The value of an operation when the mask is false, to the bit."""
     if x.op == "where":
         return args[2] if args[0] == _FALSE or args[1] == args[2] else x.out.name
     if x.op == "logical_and" and _FALSE in args:

@@ -1,8 +1,8 @@
 """Block the innermost loop of a kernel that strides across memory, against conflicts of cache sets.
 
-A row written across memory takes one element of each of many cache lines, and the next row takes their next
-elements. Cache lines whose distance is a multiple of a large power of two share few cache sets, so they are evicted
-before the next row. The innermost loop therefore runs over one block for all iterations of the outer loops, then over
+A row written across memory uses one element of each of many cache lines, and the next row uses their next elements.
+Cache lines whose distance is a multiple of a large power of two share few cache sets, so they are evicted before the
+next row. The innermost loop therefore runs over one block for all iterations of the outer loops, then over
 the next block: its lines stay in the cache until they are used up.
 """
 
@@ -20,7 +20,7 @@ from tracegrad.codegen.loopir.polynomial import Poly
 __all__ = ["in_stretches", "steps_across"]
 
 STRETCH = 8  # elements of a block
-COLLIDING = 512
+COLLIDING = 512  # strides, in elements, conflict if they are multiples of this number
 
 
 def steps_across(kernel: Kernel) -> list[Poly]:

@@ -1,8 +1,8 @@
-"""Leave a reduction early once its result is known: any, all, and the first index that matches.
+"""Exit a reduction early once its result is known: any, all, and the first index that matches.
 
-The minimum of `where(found, index, missing)` is the first index along a loop at which `found` holds, if `missing` is
-not below the indices. Later elements do not matter. In `where(found, missing, index)` it is the first index at which
-`found` does not hold. The loop tests several vectors at a time, and evaluates only the vectors that contain a match.
+The minimum of `where(match, index, missing)` is the first index along a loop at which `match` holds, if `missing` is
+not below the indices. Later elements do not matter. In `where(match, missing, index)` it is the first index at which
+`match` does not hold. The loop tests several vectors at a time, and evaluates only the vectors that contain a match.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LONG = 256  # minimum elements of a row for an early exit: the vectors of an ite
 class Search(NamedTuple):
     """A search of the innermost loop: for a lane in which `wanted` is true, or false if it tests `all` lanes. It may
     return the index `place`, or `missing` without a match. `alike` are two numbers; if `wanted` is true, they are equal
-    or one is nan, so one comparison proves that nothing matches."""
+    or one is nan, so one comparison proves that no lane matches."""
 
     wanted: Operand
     all: bool = False
@@ -79,7 +79,7 @@ def searching(kernel: Kernel, vectors: Vectors | None) -> tuple[Vectors | None, 
 
 
 def _counting(kernel: Kernel) -> tuple[Vectors | None, Count | None]:
-    """The same for a kernel that counts booleans of elements too short for masks; the booleans are bits."""
+    """`searching` for a kernel that counts booleans of elements too short for masks; the booleans are bits."""
     if len(kernel.body) < 2 or not isinstance(kernel.body[-1], Reduce):
         return None, None
     *looks, boolean, total = kernel.body
@@ -94,7 +94,7 @@ def _counting(kernel: Kernel) -> tuple[Vectors | None, Count | None]:
 
 
 def stop_early(steps: Sequence[Any], sizes: dict[str, int]) -> None:
-    """Let kernels that reduce long rows by any or all leave a row as soon as the result is known."""
+    """Make kernels that reduce long rows by any or all exit a row as soon as its result is known."""
     for step in steps:
         if not isinstance(step, Launch) or not step.kernel.body or len(step.kernel.loops) < 2:
             continue

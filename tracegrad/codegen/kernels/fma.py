@@ -1,9 +1,9 @@
 """Mark the products that a kernel contracts with a sum into a fused multiply-add (FMA contraction).
 
-LLVM would contract whatever happens to stand in one block, so bits would depend on the passes and on the neighbouring
-kernels. Here each sum, difference or total is fused with a product of the same body that has no other use. That is one
-rounding instead of two, and faster. With another use, the product would also be needed rounded, and
-`x * c - f(x * c)` would be the rounding error of a large number instead of 0.
+LLVM would contract any product and sum in one block, so bits would depend on its passes and on neighbouring kernels.
+Here each sum, difference or total is fused with a product of the same body that has no other use. That is one rounding
+instead of two, and faster. With another use, the product would also be needed rounded. `x * c - f(x * c)` would then
+be the rounding error of a large number instead of 0.
 
 The other use may be in another kernel, and a value must be equal in all kernels that compute it: `x == np.max(x)` is
 true somewhere. A product that is stored, or has several uses in the graph, is therefore marked `rounded` in the text.

@@ -18,9 +18,9 @@ from tracegrad.codegen.loopir.polynomial import Poly
 
 __all__ = ["write_out_choices", "write_out_reductions"]
 
-MOST = 96  # instructions
-MOST_OF_CHOICES = 240  # instructions of a kernel without reductions
-MOST_TIMES = 16
+MOST = 96  # maximum instructions of a body, before and after unrolling
+MOST_OF_CHOICES = 240  # the same, for a kernel without reductions
+MOST_TIMES = 16  # maximum copies of a body
 _OF_CHOICES = frozenset([Compute, Load, Index, Guard, Store])
 
 
@@ -40,7 +40,7 @@ def write_out_reductions(kernel: Kernel) -> None:
 def write_out_choices(kernel: Kernel) -> None:
     """Unroll, in place, the short loops of a kernel whose guards test their variables, which resolves the guards.
 
-    If guards test nothing else, one kernel for each part does the same (`loop_splitting`).
+    If guards test no other variables, `loop_splitting` does the same with one kernel for each part.
     """
     body = flattened(kernel.body)
     if not _OF_CHOICES.issuperset(map(type, body)):
@@ -109,7 +109,7 @@ class _Copies:
     def __init__(self, kernel: Kernel):
         self.kernel = kernel
         self.body: list[Any] = []
-        self.count = self.copied = 0  # number of named values, and of copied instructions
+        self.count = self.copied = 0  # numbers of named values and of copied instructions
         self.loads: dict[tuple[str, Poly], Operand] = {}
         self.totals: dict[tuple[int, Poly], Operand] = {}
 

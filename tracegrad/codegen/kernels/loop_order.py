@@ -50,7 +50,7 @@ def _choose_innermost(kernel: Kernel) -> None:
     best, best_cost = len(kernel.loops) - 1, float("inf")
     for position in range(len(kernel.loops) - 1, -1, -1):
         var = kernel.loops[position].var
-        reduced = {x.buffer: _cost(x, var) for x in reductions}  # once, if it is unrolled
+        reduced = {x.buffer: _cost(x, var) for x in reductions}  # a buffer counts once if its reduction is unrolled
         cost = sum([_cost(x, var) for x in others]) + sum(reduced.values())
         if cost < best_cost:
             best, best_cost = position, cost
@@ -87,7 +87,7 @@ def _merge(kernel: Kernel, position: int) -> None:
 
 
 def _mergeable(body: list[Any], outer: str, inner: Loop) -> bool:
-    return all([_alike(x, outer, inner) for x in body])  # noqa: C419 (which is asked of every instruction)
+    return all([_alike(x, outer, inner) for x in body])  # noqa: C419 (a list is faster here, in a hot function)
 
 
 def _alike(x: Any, outer: str, inner: Loop) -> bool:

@@ -50,7 +50,7 @@ class _RowsLoop(VectorLoop):
         self.every = None if used == self.lanes else self.memory.first_lanes(used)
         # A masked store delays loads of the bytes after it, which belong to the next rows.
         self.read_again = self.loaded | {x.buffer for x in self.kernel.body if isinstance(x, Reduce) and x.over}
-        self.guards = 0  # around the current instruction
+        self.guards = 0  # number of guards around the current instruction
 
     def emit(self, low: Any) -> None:
         for x in self.down:
@@ -208,7 +208,7 @@ class _RowsLoop(VectorLoop):
         """The mask of row `r`; None if all lanes of its vector are set."""
         if mask is None:
             return None if self.size == self.piece.lanes else self.piece.first_lanes(self.size)
-        # As bits of an integer: LLVM 20 shuffles the last lanes of masks wrongly.
+        # Computed on the bits of an integer, because LLVM 20 shuffles the last lanes of masks wrongly.
         bits = self.b.bitcast(mask, whole := ir.IntType(mask.type.count))
         bits = self.b.and_(self.b.lshr(bits, whole(r * self.size)), whole((1 << self.size) - 1))
         part = ir.IntType(self.piece.wide)
@@ -236,7 +236,7 @@ class _RowsLoop(VectorLoop):
 
     # -- reductions --------------------------------------------------------------------------------------------
     def _reduce(self, x: Reduce, copy: int, k: int, mask: Any) -> None:
-        whole = self.var in x.over  # so lanes without a row must not count
+        whole = self.var in x.over  # lanes without a row must then not count
         super()._reduce(x, copy, k, self.every if whole and mask is None else mask)
 
     def _into_memory(self, x: Reduce, value: Any, copy: int, k: int, mask: Any) -> None:

@@ -7,8 +7,8 @@ partial results. Each chunk is a call of the kernel's task, `void task(void *con
 one partial result per chunk. Partial results are combined in the order of the chunks, so bits do not depend on the
 number of threads.
 
-LLVM does not optimize these functions, because they run for kernels that take far longer than a call, and optimization
-was a large part of the compile time.
+LLVM does not optimize the fork and task functions. Their kernels take far longer than a call, and optimization was a
+large part of the compile time.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ class KernelEmitter:
                 fill(self.b, x.value.dtype, self.pointers[x.buffer], start, self.polys.emit(self.b, x.size))
 
     def _clip(self) -> None:
-        """Skip the iterations that do nothing (bound tightening)."""
+        """Skip the iterations without an effect (bound tightening)."""
         if (clip := clip_of(self.kernel)) is None:
             return
         self.block(clip.instructions)
@@ -232,7 +232,7 @@ class KernelEmitter:
                 joined.add_incoming(new, inside)
 
     def _plain(self, depth: int) -> None:
-        """Emit the innermost loop as a scalar loop, for LLVM's vectorizer."""
+        """Emit the innermost loop as a scalar loop, which LLVM may vectorize."""
         emit = partial(self.polys.emit, self.b)
         for part in plain_parts(self.b, emit, self.kernel, *self._bounds(depth)):
             self.part = part
@@ -394,7 +394,7 @@ class KernelEmitter:
     # -- instructions ----------------------------------------------------------------------------------
     @contextmanager
     def within(self, env: dict[str, Any]) -> Iterator[None]:
-        """Use the names of `env` in the meantime."""
+        """Use the names of `env` within the context."""
         outer = self.env
         self.env = self.polys.env = env
         yield

@@ -1,4 +1,4 @@
-"""Keep a loop-carried load in a register: scalar replacement of a value that the last iteration stored.
+"""Replace a loop-carried load by a register: scalar replacement of a value that the last iteration stored.
 
     v2 = guard 1 <= i0 < s0 else 0.0 : f64 {
       v1 = load b1[-1 + i0] : f64

@@ -1,6 +1,6 @@
 """Emit the innermost loop of an early-exit reduction (`early_exit.py`) as vectors.
 
-while i + several vectors <= high:  leave with these vectors if one of them contains a match
+while i + several vectors <= high:  exit with the current vectors if one of them contains a match
 while i < high:                     one vector, with a mask, for the remainder
 
 The same for a loop that finds the index of an extremum (`fused_arg_reduction.py`) in at least that many vectors:
@@ -8,7 +8,7 @@ The same for a loop that finds the index of an extremum (`fused_arg_reduction.py
 while i < high:                     several vectors; the last ones overlap, so that they end where the row does
 
 Each lane saves its best value, and the position of the vectors that had it first. The smallest position among the lanes
-with the overall best says which vectors to search again.
+with the overall best value says which vectors to search again.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class _SearchLoop(VectorLoop):
         return start
 
     def _masked(self, low: Any, whole: Any, rest: Any) -> None:
-        """Emit the loop of one masked vector, which also leaves early."""
+        """Emit the loop of one masked vector, which also exits early."""
         before, loop, after = self.b.block, *map(self._new_block, ("one", "done"))
         ends = BOOL(1) if self.search.place is None else self._ends()
         self.b.branch(loop)

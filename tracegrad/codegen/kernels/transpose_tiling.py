@@ -2,7 +2,7 @@
 
 Without tiles, each element would be a load of its own. A square tile loads contiguous vectors, transposes them in
 registers, and stores the columns as rows. If the number of rows is not a multiple of the tile, the last tile overlaps
-the one before and writes some elements twice.
+the tile before and writes some elements twice.
 """
 
 from __future__ import annotations

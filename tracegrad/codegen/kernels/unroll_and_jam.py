@@ -35,8 +35,8 @@ def _is_brief(kernel: Kernel) -> bool:
 def jam_of(kernel: Kernel, vectors: Vectors | None, depths: Sequence[int]) -> Jam | None:
     """Decide the unroll-and-jam of `kernel`; `depths` says from which loop on each reduction has a register.
 
-    Iterations are jammed if each would load and store an accumulator in memory, or if each reduces into a register of
-    its own and they share a load, or would only wait for additions.
+    Iterations are jammed if each would load and store an accumulator in memory. If each reduces into its own register,
+    they are jammed if they share a load, or would only wait for additions.
     """
     outer = len(kernel.loops) - 2
     plain = all(isinstance(x, Compute | Load | Index | Store | Reduce) for x in kernel.body)

@@ -63,7 +63,7 @@ class VectorLoop:
         self.reductions = [x for x in outer.reductions if id(x) in outer.totals]
         self.scalars: list[dict[str, Any]] = []  # loop-invariant values of each copy
         self.totals: dict[Any, list[Any]] = {}  # by reduction, copy and number of the vector
-        self.fixed: dict[Any, Any] = {}  # vectors made of scalars before the loops
+        self.fixed: dict[Any, Any] = {}  # vectors of scalars, built before the loops
         self.values: dict[Any, Any] = {}  # values of one iteration
         self.sums: dict[Any, Any] = {}  # accumulators in memory that copies share
         self.i: Any = None
@@ -73,7 +73,7 @@ class VectorLoop:
         plain = self.several > 1 and self.length is None and not outer.copies and not outer.reductions
         self.inside = inside_of(self.kernel.body, self.var, self.varying) if plain else None
         self.holding = frozenset[int]()  # the guards that hold
-        self.may_pass = False  # whether the masked loop may process whole vectors
+        self.may_pass = False  # whether the masked loop may also process whole vectors
 
     # -- loops -------------------------------------------------------------------------------------
     def emit(self, low: Any) -> None:
@@ -223,7 +223,7 @@ class VectorLoop:
         self.b.position_at_end(after)
 
     def _again(self, i: Any, width: int, end: Any, phis: Any, loop: Any, after: Any) -> None:
-        """Emit the end of an iteration: continue at `i + width`, or leave."""
+        """Emit the end of an iteration: continue at `i + width`, or exit."""
         following = self.b.add(i, I64(width))
         i.add_incoming(following, self.b.block)
         self._end_loop(phis)
@@ -284,7 +284,7 @@ class VectorLoop:
 
     @contextmanager
     def _before(self) -> Iterator[None]:
-        """Emit code before the loops in the meantime."""
+        """Emit code before the loops within the context."""
         with self.b.goto_block(self.begin):
             yield
 

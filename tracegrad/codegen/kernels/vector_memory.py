@@ -1,8 +1,8 @@
 """Emit masked and strided vector loads and stores, and the masks of their lanes.
 
 A mask has a lane for each element of the longest vector in memory. Lanes beyond a shorter vector are never set. LLVM
-widens vectors that are shorter than a register, and then reads bits of a spilled mask that nothing has cleared (LLVM
-20: a move that clears them counts as a copy).
+widens vectors that are shorter than a register, and then reads bits of a spilled mask that were never cleared (LLVM 20:
+a move that clears them counts as a copy).
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Memory:
 
     def _every(self, pointer: Any, dtype: str, stride: int) -> Any:
         """Load every `stride`-th element by vectors of the result's length, the last of which ends with the last
-        element; if each vector would hold one such element, load them one by one."""
+        element; if each vector would hold one wanted element, load the elements one by one."""
         t, size, lanes = of_lanes(memory_type(dtype), self.lanes), dtype_named(dtype).itemsize, self.lanes
         start = self.b.bitcast(pointer, t.element.as_pointer())
         result: ir.Value = ir.Spelled(t, "poison")
@@ -208,7 +208,7 @@ class Memory:
     def add_rest(self, value: Any, pointer: Any, dtype: str, rest: Any, combiner: str) -> None:
         """Combine the first `rest` lanes with memory at `pointer`, or store them if there is no combiner.
 
-        The lanes are split into pieces of 8, 4, 2 and 1, or fewer, each guarded by a branch with the same outcome for
+        The lanes are split into pieces of 8, 4, 2 and 1, or fewer. Each piece has a branch, with the same outcome for
         each row of a kernel. A masked store would delay later loads of the bytes of the whole vector, which may belong
         to the next row.
         """

@@ -1,6 +1,6 @@
 """Decide which kernels are vectorized, and with how many lanes, from their text and the target alone.
 
-The innermost loop is vectorized if its accesses are contiguous or loop-invariant, and nothing in it may leave it.
+The innermost loop is vectorized if its accesses are contiguous or loop-invariant, and it cannot exit early.
 Loop-invariant values are computed before the loop. All other kernels are emitted as scalar loops, which LLVM's
 vectorizer may vectorize.
 """
@@ -38,7 +38,7 @@ __all__ = [
 
 LIGHTEST = 12  # maximum cost of an iteration that computes several vectors
 STRIDES = (2, 3, 4, -2, -3, -4)  # strides of loads by whole vectors and shuffles
-NEAR = 8  # maximum stride, in elements, for which LLVM shuffles whole vectors
+NEAR = 8  # maximum stride, in elements, at which LLVM shuffles whole vectors
 SHORT = 32  # bytes of the vectors of a memory-bound loop: longer ones may cross cache lines
 DEAR = 35  # minimum cost of a loop that is only emitted with masks, whose overhead is small then
 # Elementary functions of a dependence chain that is longer than out-of-order execution covers: two vectors are then
@@ -240,7 +240,7 @@ def _gathers_of_rows(body: list[Any], row: str, var: str, varying: frozenset[str
 
 
 def _is_stencil(kernel: Kernel) -> bool:
-    """Whether an iteration computes its own masks, and stores nothing that is soon read again."""
+    """Whether an iteration computes its own masks, and stores no value that is soon read again."""
     body = flattened(kernel.body)
     loaded = {x.buffer for x in body if isinstance(x, Load)}
     guarded = any(isinstance(x, Guard) and any(isinstance(y, Load) for y in x.body) for x in body)

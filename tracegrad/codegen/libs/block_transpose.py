@@ -1,7 +1,7 @@
 """Transpose matrices block by block, square by square in registers (`transpose_tiling.transposed`).
 
-The squares of a block follow each other, so its cache lines stay until they are used up. The last squares of a matrix
-overlap the ones before, and write some elements twice. A matrix smaller than a square is copied by squares of one
+The squares of a block are consecutive, so its cache lines stay until they are used up. The last squares of a matrix
+overlap the squares before, and write some elements twice. A matrix smaller than a square is copied by squares of one
 element. All matrices are row-major, with any row stride.
 """
 
@@ -38,7 +38,7 @@ def mirror_module(name: str) -> str:
         void tg_mirror.<dtype>(to, source, leading, rows, columns)
 
     It copies the transpose of a part of one triangle into the other triangle. If `to` is `source`, it copies the
-    elements above the diagonal of a square to those below.
+    elements above the diagonal of a square to the elements below.
     """
     t = ir.DoubleType() if name.endswith("f64") else ir.FloatType()
     module = ir.Module(name)

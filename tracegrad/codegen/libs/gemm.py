@@ -7,10 +7,10 @@ The sums of a strip times a few columns of B stay in registers. A strip is packe
 spread out in memory: some strips at a time, each then multiplied by all columns of B. B is read without packing, except
 a large transposed B, which every strip would read in short pieces: it is packed once. If A has few rows and B is
 transposed, the transposed product is computed, because its strips are full. Each element is summed over k in order by
-multiply-adds of one rounding, whatever the sizes. A part of a product has therefore the bits of the whole.
+fused multiply-adds, for all sizes. A part of a product has therefore the bits of the whole.
 
-OpenBLAS packs both factors of every product, which costs much in small ones. It computes large products at the peak of
-the CPU. `tracegrad.runtime.blas.gemm_selection` chooses between both.
+OpenBLAS packs both factors of every product, which is expensive for small products. It computes large products at the
+peak of the CPU. `tracegrad.runtime.blas.gemm_selection` chooses between both.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ __all__ = ["GEMM", "LARGEST", "gemm_module", "is_small_product"]
 GEMM = "tg_gemm."
 LARGEST = 16  # rows and columns of the products in batches that the generated GEMM computes
 DEEPEST = 256  # columns of a strip: it then fits in the first-level cache
-STRIPS = 4  # full strips packed at the same time, in the second-level cache: a part of B is read once for all
+STRIPS = 4  # full strips packed together, in the second-level cache: a part of B is read once for all
 BLOCK = 1 << 20  # bytes of a block of B
-LYING = 1 << 14  # maximum span in bytes of the columns of a strip that is not packed,
+LYING = 1 << 14  # maximum span in bytes of the columns of a strip that is not packed
 LONG_LYING = 1 << 18  # the same for 64-byte vectors, unless columns share cache sets
 READABLE = 1 << 16  # maximum span in bytes of the rows of a transposed B that is not packed
 SHALLOW = 16  # rows of B that are never packed
 REREAD = 32  # bytes of a row of strips up to which a transposed B is not packed
-FEWEST = 16  # minimum columns of B for packing a strip of A; half as many if its columns collide:
-CROWDED = 2048  # strides that are multiples of so many bytes share cache sets, multiples of a page
-PAGE = 4096  # share a single one, which has
-WAYS = 8  # lines
+FEWEST = 16  # minimum columns of B for packing a strip of A; half of them if columns of A share cache sets
+CROWDED = 2048  # columns share cache sets if their stride is a multiple of this number of bytes
+PAGE = 4096  # columns share one cache set if their stride is a multiple of this number of bytes
+WAYS = 8  # cache lines of a cache set
 ROWS = 8  # rows of a transposed B packed together: they fit in the first-level cache
-SHORT = 128  # bytes of short columns, whose successors no hardware prefetcher predicts. They
-NEAR = 1 << 18  # are prefetched if they span more bytes than the second-level cache holds,
-STREWN = 1024  # as are columns of results with this stride in bytes
+SHORT = 128  # maximum bytes of short columns, whose successors no hardware prefetcher predicts
+NEAR = 1 << 18  # minimum span in bytes of short columns that are prefetched, beyond the second-level cache
+STREWN = 1024  # minimum stride in bytes of columns of results that are prefetched too
 AHEAD = 3  # prefetch distance in parts of B
 NARROW = 4  # columns of the narrow parts of B
 GROUP = 3  # neighbouring columns that share a pointer, with strides as indices
 
 
 def is_small_product(m: int, n: int, k: int, letters: str) -> bool:
-    """Whether the generated GEMM computes a product of these sizes in a batch. AMD CPUs with AVX-512 use OpenBLAS for
-    most."""
+    """Whether the generated GEMM computes a product of sizes m, n, k in a batch. AMD CPUs with AVX-512 use OpenBLAS for
+    most products."""
     return max(m, n, k) <= LARGEST and (letters == "TN" or not has_small_kernels())
 
 
@@ -143,8 +143,8 @@ class _Gemm(Writer):
             self.left = b.mul(i, I64(most))
             self.columns = smaller(self.b, b.sub(self.n, self.left), I64(most))
             self.parts = self.cut(I64(self.width), I64(NARROW))
-            # With one vector, registers hold the sums of twice the columns, and the cache as many columns, unless they
-            # share cache sets. A packed B has the usual parts.
+            # With one vector, registers hold the sums of twice the columns. The cache holds all of them too, unless
+            # they share cache sets. A packed B has the usual parts.
             usual = b.or_(self.packs, b.and_(self.share(self.ldb, PAGE), self.straight))
             sizes = ((self.width, 2 * self.width), (NARROW, self.width))
             self.broad = self.cut(*[b.select(usual, I64(x), I64(y)) for x, y in sizes])
@@ -181,7 +181,7 @@ class _Gemm(Writer):
         apart = b.icmp_signed(">=", self.ldb, I64(SHORT // self.size))
         away = b.icmp_signed(">", b.mul(self.ldb, self.n), I64(NEAR // self.size))
         self.strewn = b.and_(short, b.and_(apart, away))
-        # As many strips as fit: with short ones, long columns of results are stored.
+        # The number of strips that fit: shorter strips give longer columns of results.
         places = b.add(self.depth, I64(self.lanes))
         strips = b.sdiv(I64(STRIPS * (DEEPEST + self.lanes)), places)
         self.pitch, self.height = b.mul(places, I64(self.tall)), b.mul(strips, I64(self.tall))
@@ -251,8 +251,8 @@ class _Gemm(Writer):
             self.write_rest(columns, results, rows)
 
     def flows(self, left: Any, columns: Any, tall: Any) -> Any:
-        """Whether C is contiguous, so that longer vectors may be stored in order, each over the excess of the one
-        before."""
+        """Whether C is contiguous, so that longer vectors may be stored in order: each overwrites the excess lanes of
+        the one before."""
         b = self.b
         dense = b.and_(b.icmp_signed("==", self.m, self.ldc), b.icmp_signed("<=", self.m, tall))
         behind = b.sub(self.n, b.add(b.add(self.left, left), b.sub(columns, I64(1))))
@@ -260,7 +260,7 @@ class _Gemm(Writer):
         return b.and_(b.and_(dense, inside), b.not_(b.or_(self.adds, self.iterations)))
 
     def numbers(self, count: int, group: int, columns: Any) -> list[Any]:
-        """The columns of a part that are summed together, by groups of neighbours; a small part repeats some."""
+        """The columns of a part that are summed together, by groups of neighbours; a small part repeats columns."""
         b = self.b
         sizes = [min(group, count - first) for first in range(0, count, group)]
         firsts = [smaller(b, I64(i * group), b.sub(columns, I64(size))) for i, size in enumerate(sizes)]
@@ -299,7 +299,7 @@ class _Gemm(Writer):
     def sums(
         self, strip: Any, apart: Any, left: Any, columns: Any, numbers: list[Any], vectors: int, group: int
     ) -> list[list[Any]]:
-        """Emit the sums over k of the products of a strip and these columns of the part of the block at `left`."""
+        """Emit the sums over k of the products of a strip and the columns `numbers` of the part at `left`."""
         b = self.b
         across = b.select(self.straight, self.ldb, I64(1))
         down = b.select(self.packs, columns, b.select(self.straight, I64(1), self.ldb))
@@ -413,7 +413,7 @@ class _Gemm(Writer):
 
     # -- packing ---------------------------------------------------------------------------------------------
     def copy(self, source: Any, lying: Any, whole: Any, rest: Any) -> None:
-        """Pack the strips that are not in order, and the remainder, padded with rows of zeros."""
+        """Pack the strips that are not read in place, and the remainder, padded with rows of zeros."""
         b, tall = self.b, self.tall
 
         def piece(at: Any, to: Any, halves: Any, load: Any) -> None:

@@ -46,7 +46,7 @@ class Writer:
 
     def walk(self, count: Any, ways: Sequence[tuple[Any, Any]], body: Callable[..., None]) -> None:
         """Emit a loop of `count` iterations of `body(*pointers)` with running pointers: `ways` are their initial values
-        and strides. No pass has to optimize the addresses of such a loop."""
+        and strides. No pass has to optimize the addresses of the loop."""
         b = self.b
         before = b.block
         inside, after = (b.append_basic_block(name) for name in ("inside", "after"))

@@ -7,11 +7,11 @@
     tg_step.solve.<dtype>               the solutions of systems with one or more right-hand sides
     tg_step.solve_triangular.<dtype>    the solutions of triangular systems
 
-Their operands, in order: the address of Python's callback, the number of the call, the addresses of `ROUTINES` and of
-a function of `EACH_CHUNK`, the number of matrices, their rows n, the columns k of right-hand sides, three words that
-are nonzero if a triangle is lower, transposed, unit-diagonal, the number of addresses, the addresses.
+Their operands, in order: the address of Python's callback; the number of the call; the addresses of the routines of
+`CALLS`; the number of matrices, their rows n, and the columns k of right-hand sides; three flags of a triangle (lower,
+transposed, unit-diagonal); the number of addresses; the addresses.
 
-If LAPACK cannot factor a matrix, the callback is called, which raises what NumPy raises. Matrices are row-major here
+If LAPACK cannot factor a matrix, the callback is called, which raises NumPy's error. Matrices are row-major here
 and column-major in LAPACK. A general matrix is transposed, so that its rows are exchanged as in NumPy. For symmetric
 and triangular matrices see `recursive_factorizations.py`.
 """
@@ -68,7 +68,7 @@ def flags_of(node: Node) -> list[int]:
 
 
 def lapack_module(name: str) -> str:
-    """Emit the module that defines one of these routines, as text."""
+    """Emit the module that defines the routine `name`, as text."""
     what, dtype = name.split(".")[1:]
     writer = _Writer(name, ir.DoubleType() if dtype == "f64" else ir.FloatType())
     writer.define(_BODIES[what])

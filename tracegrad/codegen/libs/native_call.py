@@ -1,7 +1,7 @@
 """Write a native routine that evaluates a NumPy call without Python (base class of bytecode primitives).
 
-Its operands, in order: the address of Python's callback, the number of the call, the address of NumPy's routine, four
-numbers and a flag that describe the work (`tracegrad.codegen.libs.sorting`), the number of addresses, the addresses.
+Its operands, in order: the address of Python's callback; the number of the call; the address of NumPy's routine; four
+numbers and a flag that describe the work (`tracegrad.codegen.libs.sorting`); the number of addresses; the addresses.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ AT_A_TIME = 4  # bytes
 
 
 def _of_bytes(b: Any, values: Any, lanes: list[int]) -> Any:
-    """Shuffle a vector to the lanes with these numbers."""
+    """Shuffle a vector; `lanes` are the numbers of the source lanes."""
     return b.shuffle_vector(values, values, ir.Constant(of_lanes(I32, len(lanes)), lanes))
 
 

@@ -22,7 +22,7 @@ __all__ = ["write_draw"]
 
 I32, I128, F64 = ir.IntType(32), ir.IntType(128), ir.DoubleType()
 _MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645
-# Margin of the computed thresholds: a draw this close to one is made by NumPy.
+# Margin of the computed thresholds: NumPy makes a draw whose position is this close to its threshold.
 _MARGIN = 1 << 12
 
 

@@ -1,8 +1,8 @@
 """Factor matrices and solve triangular systems recursively, so that most of the work is GEMM.
 
-OpenBLAS factors and solves slower than it multiplies, and in one thread. These functions split a matrix in two until
-its parts are small. The work between the parts is a gemm, which uses threads itself, or a solve with many right-hand
-sides, which threads share. The split depends on sizes alone, and so do the bits.
+OpenBLAS factors and solves slower than it multiplies, and in one thread. A matrix is therefore split in two until its
+parts are small. The work between the parts is a gemm, which uses threads itself, or a solve with many right-hand sides,
+which threads share. The split depends on sizes alone, and so do the bits of the result.
 
 All matrices are row-major, with any row stride. Only the named triangle of a triangular matrix is read, and the other
 triangle may be overwritten.
@@ -35,7 +35,7 @@ SYSTEM = [BOOL, BOOL, BOOL, I64, I64]  # arguments of a triangular solve: flags 
 
 
 class Halves:
-    """Definitions of these functions in a module, on demand. Their first argument is the pointer to the words."""
+    """Definitions of recursive routines in a module, on demand. Their first argument is the pointer to the words."""
 
     def __init__(self, module: ir.Module, t: Any):
         self.module, self.t, self.number = module, t, t.as_pointer()
@@ -121,7 +121,7 @@ class Halves:
         return self.defined("gemm", [BOOL, BOOL, I64, I64, I64, self.t, *self.matrix * 3], body)
 
     def subtract(self, words: Any, transposed: tuple[Any, Any], sizes: Sequence[Any], *matrices: Any) -> None:
-        """C -= A B, for matrices given as (address, row stride)."""
+        """C -= A B; each matrix is an address and a row stride."""
         operands = [x for matrix in matrices for x in matrix]
         self.b.call(self.gemm(), [words, *transposed, *sizes, self.constant(-1.0), *operands])
 

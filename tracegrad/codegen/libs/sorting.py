@@ -8,17 +8,18 @@
     tg_step.pack_bits.bool          eight booleans in a byte, and back (`packbits.py`)
     tg_step.unpack_bits.u8
 
-The four numbers among their operands are: how many rows of elements there are, how many elements each has, how many
-rows are interleaved, and whether counting sort is allowed. In a search, the third is the number of values per row, and
-the fourth the distance of the next row. For booleans, the third is the number of indices or bytes; for members, the
-number of queries. The flag means descending order, the right side of equal elements, or the highest bit first.
+The four numbers among the operands are: the number of rows, the number of elements per row, the number of interleaved
+rows, and whether counting sort is allowed. In a search, the third is the number of values per row, and the fourth the
+distance of the next row. For booleans, the third is the number of indices or bytes; for members, the number of
+queries. The flag means descending order, the right side of equal elements, or the highest bit first.
 
 Integers in a range no larger than their number are sorted by counting. Other integers, and floats, are sorted by
 NumPy's own routine of the dtype, the one of `np.sort`, without the GIL. It sorts contiguous rows in memory.
-Strided rows are copied, several interleaved rows at a time. Without such a routine, or without memory, the callback is
-called.
+Strided rows are copied, several interleaved rows at a time. The callback is called if there is no routine, or no
+memory.
 
-The index of each boolean is stored after the indices found before. The next one overwrites it if the boolean was false.
+The index of each boolean is stored after the indices of true elements. The next index overwrites it if the boolean was
+false.
 
 Membership of integers in a narrow range uses a table of marks. NumPy's criterion decides whether a range is narrow, and
 NumPy is called for a wide one.
@@ -51,7 +52,7 @@ ORDERING = tuple(f"tg_step.{op.name}." for op in _OPS)
 SORTS = ("tg_sort.", "tg_argsort.")  # followed by a dtype, and ".stable" for a stable sort
 TOGETHER = 8  # interleaved rows copied together: one cache line each time
 COUNTED = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool")
-FEW = 16  # integers sampled to reject counting sort
+FEW = 16  # number of integers sampled to reject counting sort
 APART = 6  # maximum range of a table, as a multiple of the number of integers, as in NumPy
 AT_A_TIME = 8  # values searched, and booleans tested, together
 
@@ -89,12 +90,12 @@ def ordering_words(node: Node) -> list[int | str]:
     rows, side = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
     kind = SORTS[node.op is argsort]
     routine = f"{kind}{short_name(x.dtype)}{'.stable' * bool(params['stable'])}"
-    counted = node.op is sorted_values or params["stable"] is not False  # else NumPy decides the order of equal ones
+    counted = node.op is sorted_values or params["stable"] is not False  # else NumPy decides the order of equals
     return [routine, rows, x.shape[axis], side, int(counted), int(params["descending"])]
 
 
 def ordering_module(name: str) -> str:
-    """Emit the module that defines one of these routines, as text."""
+    """Emit the module that defines the routine `name`, as text."""
     what, dtype = name.split(".")[1:]
     return str(_WRITERS[what](name, dtype).module)
 

@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 
-_NAMES = re.compile(r"([bskci](?=\d)(?<!\w.)\d+)\b")  # of words: the lookbehind is last, because it is slowest
+_NAMES = re.compile(r"([bskci](?=\d)(?<!\w.)\d+)\b")  # whole words; the lookbehind is last, because it is slowest
 
 
 class Operand(NamedTuple):
@@ -153,7 +153,7 @@ class Store:
 class Reduce:
     """`buffer[address]`, an element of `size`, combines `value` over the loops `over`.
 
-    A scatter begins by storing `size` zeros; none if it accumulates into existing values. The index of the first
+    A scatter first stores `size` zeros; `size` is 0 if it accumulates into existing values. The index of the first
     extremum is an iteration of the innermost loop; the first nan precedes all extrema (see `fused_arg_reduction.py`).
     """
 
@@ -176,8 +176,8 @@ class Reduce:
 
 _ROWS = Poly.symbol("rows")
 SCATTERS = {"scatter": "add", "scatter_max": "maximum"}  # combiners of scatters, and their operations
-ANY = ("logical_or", "add", "maximum", "any")  # combiners of booleans: whether one is true
-ALL = ("logical_and", "mul", "minimum", "all")  # whether all are true
+ANY = ("logical_or", "add", "maximum", "any")  # combiners of booleans whose result is true if one of them is
+ALL = ("logical_and", "mul", "minimum", "all")  # combiners of booleans whose result is true if all are
 STOPS = {"any": "logical_or", "all": "logical_and"}  # combiners with an early exit
 FIRST = {"first_maximum": "maximum", "first_minimum": "minimum"}  # combiners that return an index, with their extremum
 ACCESSES = frozenset((Load, Store, Reduce))  # instructions that access memory
@@ -197,7 +197,7 @@ class Kernel:
     loops: list[Loop] = field(default_factory=list)
     body: list[Any] = field(default_factory=list)
     cost: int = 0
-    chunked: int = 0  # the number of the chunked loop
+    chunked: int = 0  # the depth of the chunked loop
 
     @property
     def across_chunks(self) -> str:
@@ -255,7 +255,7 @@ def _indented(body: list[Any]) -> list[str]:
 
 
 def flattened(body: list[Any]) -> list[Any]:
-    """All instructions, including those in guards."""
+    """All instructions, including the bodies of guards."""
     if Guard not in map(type, body):
         return list(body)
     results = []
@@ -267,7 +267,7 @@ def flattened(body: list[Any]) -> list[Any]:
 
 
 def accesses(body: list[Any]) -> list[Load | Store | Reduce]:
-    """All loads, stores and reductions, including those in guards."""
+    """All loads, stores and reductions, including accesses in the bodies of guards."""
     return [x for x in flattened(body) if type(x) in ACCESSES]
 
 

@@ -21,7 +21,7 @@ _KEPT = 1 << 12  # cached results per operation
 class Poly:
     """An immutable polynomial with integer coefficients, with a canonical text. Equal polynomials are one object.
 
-    `terms` are the coefficients by monomial, in the order of print; `symbols` are its symbols; `value` is its integer
+    `terms` are the coefficients by monomial, in print order; `symbols` are its symbols; `value` is its integer
     if it is constant, else None.
 
     >>> i, n = Poly.symbol("i"), Poly.symbol("n")
@@ -60,7 +60,7 @@ class Poly:
     def constant(value: int) -> Poly:
         return Poly({(): int(value)} if value else {})
 
-    @lru_cache(_KEPT)  # noqa: B019 (all are one object each, of which few are ever made)
+    @lru_cache(_KEPT)  # noqa: B019 (equal instances are one object, and few exist)
     def __add__(self, other: Any) -> Poly:
         terms = dict(self.terms)
         for monomial, c in poly(other).terms.items():
@@ -135,7 +135,7 @@ class Poly:
         return Poly({tuple(sorted([names.get(s, s) for s in m])): c for m, c in self.terms.items()})
 
     def evaluate(self, values: dict[str, int]) -> int:
-        """The integer for these values of all symbols."""
+        """The integer for the values of all symbols."""
         if self.value is not None:
             return self.value
         total = 0

@@ -15,8 +15,8 @@ from tracegrad.utils.lazy_dataclass import record
 __all__ = ["Native", "native_of"]
 
 _KIND = "Generator PCG64"
-_MOST_BY_ZIGGURAT = 16  # maximum numbers of a compiled draw: in a longer one, a rare branch is too likely
-_MOST_BELOW = 2**32 - 2
+_MOST_BY_ZIGGURAT = 16  # maximum numbers in a compiled draw: a rare branch is too likely in a longer one
+_MOST_BELOW = 2**32 - 2  # maximum range of compiled integers: each is drawn from 32 random bits
 
 
 @record(frozen=True)

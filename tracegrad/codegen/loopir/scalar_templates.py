@@ -90,7 +90,7 @@ def template_cost(template: str | None) -> int:
 
 @cache
 def lowerable(template: str | None, dtypes: tuple[str, ...]) -> bool:
-    """Whether the template can be generated for operands of these dtypes."""
+    """Whether the template can be generated for operands of the dtypes `dtypes`."""
     if template is None:
         return False
     if dtypes[0] == "bool" and "where" in functions_of(template):

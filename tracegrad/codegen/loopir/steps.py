@@ -99,8 +99,8 @@ def _renamed(body: list[Any], old: str, new: str) -> list[Any]:
 
 @record(frozen=True)
 class Lie:
-    """The layout of the matrices of a batch in a buffer: strides in elements. `leading` is the stride of rows (of
-    columns, if they are stored transposed), `outer` the stride of runs of products, and `inner` the stride within a
+    """The layout of the matrices of a batch in a buffer: strides in elements. `leading` is the stride of rows, or of
+    columns in a transposed matrix. `outer` is the stride between runs of products, and `inner` the stride within a
     run."""
 
     leading: Poly
@@ -190,8 +190,9 @@ def number_calls(steps: Sequence[Any]) -> None:
 
 
 def near_order(numbers: Sequence[int], before: Sequence[int]) -> list[int]:
-    """The positions of the steps with these `numbers` in an order close to theirs that respects dependencies: `before`
-    has a bitmask of predecessors for each number."""
+    """Order the steps with the numbers `numbers` by their dependencies, and change the order as little as possible.
+
+    Returns positions in `numbers`; `before` has the bitmask of the predecessors for each position."""
     results: list[int] = []
     done = 0
     for last, number in enumerate(numbers):

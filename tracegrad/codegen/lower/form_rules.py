@@ -1,7 +1,7 @@
 """Lower each op form: axes of the result, operands to store, and code of one element.
 
-`handler(node)` returns the handler of the form of the node's op. The compiler asks nothing else of an op, so a new op
-form needs only a new handler.
+`handler(node)` returns the handler of the form of the node's op. The compiler uses no other property of an op, so a
+new op form needs only a new handler.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class _Reshape(_Move):
 def _match(
     old: list[tuple[int, int]], new: list[tuple[int, int]], axes: Axes, out: list[int | None]
 ) -> tuple[int, int]:
-    """Match axes of equal sizes, from the first on, skipping axes of size one; returns the number of matched axes."""
+    """Match axes of equal sizes in order, and skip axes of size one; returns the positions reached in both shapes."""
     i = j = 0
     while i < len(old) and j < len(new):
         if old[i][1] == new[j][1]:
@@ -337,7 +337,7 @@ class _Progression(Handler):
         return total if dtype == total.dtype else lowering.compute("cast", (total,), dtype)
 
 
-# -- one of several results ------------------------------------------------------------------------------------------
+# -- results of multi-result ops -------------------------------------------------------------------------------------
 class _Result(Handler):
     def called(self, node: Node) -> bool:
         return False
@@ -403,7 +403,7 @@ HANDLERS: dict[type[forms.Form], Handler] = {
 
 
 def handler(node: Node) -> Handler:
-    """The lowering rule of `node`, which is no input."""
+    """The lowering rule of `node`, which must not be an input."""
     return HANDLERS[type(node.form)]
 
 

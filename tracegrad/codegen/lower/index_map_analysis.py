@@ -1,8 +1,8 @@
 """Analyze which axes an index map moves, by probing it at a few elements.
 
-The first and the last element of the result along each axis show along which operand axes that axis runs. Correctness
-does not depend on the analysis: it decides which axes share the symbol of their size, and which operands to store
-because they are read repeatedly.
+The first and the last element of the result along each axis show along which operand axes that axis runs. The analysis
+decides which axes share the symbol of their size, and which operands to store because they are read repeatedly.
+Correctness does not depend on it.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def _moved(reads: Callable[..., Any], shapes: tuple[Shape, ...], result: Shape, 
 
 
 class _Change(NamedTuple):
-    """The effect of the index along one axis: the changed coordinates of reads, by the number of the read and the axis
-    of its operand, and the changed ranges."""
+    """The effect of the index along one axis: the changed coordinates of reads, and the reads with changed ranges. A
+    coordinate is known by the number of the read and the axis of its operand."""
 
     places: dict[tuple[int, int], int]
     ranges: set[int]

@@ -1,7 +1,7 @@
 """Cache lowered kernels by the structure of their step, so that equal layers are lowered once.
 
-A `Pattern` describes a step by its ops from the stored results down to the stored operands, with values, buffers and
-sizes numbered by first use. The kernel of an equal step is the same kernel under other names of buffers, sizes and
+A `Pattern` describes a step by its ops, from the stored results down to the stored operands. Values, buffers and sizes
+are numbered by first use. The kernel of an equal step is the same kernel under other names of buffers, sizes and
 constants. The constants are requested again in the same order.
 """
 
@@ -26,9 +26,9 @@ MOST = 512  # cached kernels
 
 
 class Pattern:
-    """The structure of a step that stores `roots`: a `key` that equal steps share, and the values behind its numbers.
+    """The structure of a step that stores `roots`: a `key` that equal steps share, and the values that it numbers.
 
-    A stored value has only its buffer and its op, because lowering asks whether indices are an arithmetic progression.
+    A stored value has only its buffer and its op. Lowering tests by the op whether indices are a progression.
     """
 
     def __init__(self, roots: Sequence[Node], storage: Storage, dims: Dims, buffers: Mapping[Node, str]):
@@ -39,7 +39,7 @@ class Pattern:
         numbers = {node: i for i, node in enumerate(roots)}
         uses, names = storage.uses, self.names
         lines = []
-        for i, node in enumerate(self.nodes):  # the list grows meanwhile
+        for i, node in enumerate(self.nodes):  # the loop appends to the list
             name = buffers.get(node)
             inputs: list[Any] = []
             if name is None:
@@ -75,8 +75,8 @@ class Pattern:
 
 
 class _Known(NamedTuple):
-    """A cached kernel: its names for the buffers and sizes of the pattern, the arguments that it requested, by numbers
-    of values, and the number of indices at which it computes each value."""
+    """A cached kernel, with its names for the buffers and sizes of the pattern. `asked` are the arguments that it
+    requested, by numbers of values; `counts` are the indices at which it computes each value."""
 
     kernel: Kernel
     serial: bool

@@ -173,7 +173,7 @@ class Lowering:
         return tuple([self.dims.shape(x) for x in node.operands]), self.dims.shape(node)
 
     def guarded(self, x: Node, read: Any, fill: Operand) -> Operand:
-        """The element of `x` at the place of `read`, or `fill` outside its ranges."""
+        """The element of `x` at the index of `read`, or `fill` outside its ranges."""
         if not read.ranges:
             return self.element(x, tuple(map(poly, read.place)))
         ranges = tuple(tuple(map(poly, (r.low, r.value, r.high, r.step))) for r in read.ranges)
@@ -243,7 +243,7 @@ class Lowering:
 
     @contextmanager
     def block(self) -> Iterator[list[Any]]:
-        """Emit the body of a guard in the meantime; its values are visible only there."""
+        """Emit instructions into the body of a guard inside this context; its values are visible only there."""
         body: list[Any] = []
         self._blocks.append(body)
         self._scopes.append({})

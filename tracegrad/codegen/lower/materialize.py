@@ -1,7 +1,7 @@
 """Decide which values are materialized in a buffer; all others are computed where they are read.
 
-A value is *stored* when a consumer needs it whole (an output, a reduction, an operand of BLAS or of a called op), or
-when computing it at every read would cost more than storing it. Views are index maps and cost little. A reshape of a
+A value is *stored* when a consumer needs it whole: an output, a reduction, an operand of BLAS or of a called op. It is
+also stored when computing it at every read would cost more. Views are index maps and cost little. A reshape of a
 stored value shares its buffer. If a node has several results, each used result is stored.
 """
 
@@ -42,13 +42,13 @@ class _Facts:
         self.users = graph.users()
 
     def _decides(self, node: Node, form: Handler) -> bool:
-        """Whether the form of a node determines storage, apart from costs."""
+        """Whether the form of a node determines storage, independent of costs."""
         return node in self.called or bool(node.regions) or type(form).store is not Handler.store
 
 
 class _Computed(NamedTuple):
-    """A value computed where it is read: its operands that are not stored, the values computed at the same index, their
-    cost, and the length of the dependence chain."""
+    """A value computed where it is read: its operands that are not stored, and the values computed at the same index
+    with their cost; `depth` is the length of the dependence chain."""
 
     operands: list[Node]
     together: dict[Node, int]
@@ -57,7 +57,7 @@ class _Computed(NamedTuple):
 
 
 class Storage:
-    """The stored values, each with a reason; `also` are values that the attempt `before` found expensive."""
+    """The stored values, each with a reason; `also` are values that were too expensive in the attempt `before`."""
 
     def __init__(self, graph: Graph, also: dict[Node, str] | None = None, before: Storage | None = None):
         self.graph, self._before = graph, before
@@ -65,7 +65,7 @@ class Storage:
         facts = self.facts
         self.inputs, self.uses, self.users = facts.inputs, facts.uses, facts.users
         self.handlers, self.called = facts.handlers, facts.called
-        self.results: dict[Node, list[Node]] = {node: [] for node in facts.several}  # the used ones
+        self.results: dict[Node, list[Node]] = {node: [] for node in facts.several}  # used results
         self.reason: dict[Node, str] = dict(also or {})
         self.weight: dict[Node, int] = {}
         self._computed: dict[Node, _Computed] = {}
@@ -169,7 +169,7 @@ class Storage:
         return result
 
     def _by_checks(self) -> None:
-        """Store a gather that nothing reads whole, because NumPy checks all of its indices."""
+        """Store a gather that is only read in part, because NumPy checks all of its indices."""
         whole: set[Node] = set()
         for node, form in reversed(self.handlers.items()):
             if form.indexed and node not in whole and checks_indices(node):

@@ -1,8 +1,8 @@
 """Choose operand layouts of batched matmuls that BLAS can read and write without copies.
 
-BLAS reads a matrix with any row or column stride, and the products of a batch may have any distance. Attention heads
-split by `x.reshape(b, t, h, e).transpose(0, 2, 1, 3)` are therefore not copied, a broadcast factor is not repeated, and
-a transposed product is written in the order in which it is read.
+BLAS reads a matrix with any row or column stride, and the matrices of a batch may have any stride. Attention heads
+split by `x.reshape(b, t, h, e).transpose(0, 2, 1, 3)` are therefore not copied, and a broadcast factor is not repeated.
+A transposed product is written in the order in which it is read.
 
 A *view* locates an operand in a block of memory: each axis is an axis of the block, or None where the operand repeats.
 The batch axes are at most two runs, each of one stride.
@@ -101,8 +101,8 @@ def _as_transposed(product: Node, transposed: Node) -> View:
 
 
 def _views(storage: Storage, x: Node) -> list[View]:
-    """The views of an operand: the operand itself, and its sources one by one up to a stored value; a slice of a matrix
-    only if its source is stored."""
+    """The views of an operand: the operand itself, and each of its sources up to a stored value. A slice of a matrix is
+    a view only if its source is stored."""
     axes: Axes = tuple(range(len(x.aval.shape)))
     result, cut = [View(x, axes)], False
     while not storage.stored(x) and (sources := _sources(x)) is not None:
@@ -118,7 +118,7 @@ def _views(storage: Storage, x: Node) -> list[View]:
 
 
 def _sources(x: Node) -> Axes | None:
-    """For each axis of `x` the axis of its operand, or None if it repeats along the axis; None if `x` is no view."""
+    """The operand axis of each axis of `x`, or None if `x` repeats along the axis; None if `x` is not a view."""
     if is_head(x):
         return tuple(range(x.aval.ndim))
     if x.op is transpose:

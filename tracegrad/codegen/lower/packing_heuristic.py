@@ -12,7 +12,7 @@ from tracegrad.ops.core.forms import Along
 
 __all__ = ["is_head", "is_worth_a_copy"]
 
-NEAR = 2**16  # bytes that stay in a cache from one kernel to the next
+NEAR = 2**16  # bytes that remain in a cache from one kernel to the next
 
 
 def is_head(node: Node) -> bool:
@@ -26,8 +26,8 @@ def _is_slice(node: Node) -> bool:
 
 
 def is_worth_a_copy(node: Node, times: int) -> bool:
-    """Whether a slice read `times` times is better packed. Packing reads the slice once, writes the copy (whose lines
-    are fetched first), and reads the copy `times` times.
+    """Whether a slice read `times` times is better packed. Packing reads the slice once, fetches the lines of the copy
+    and writes them, and reads the copy `times` times.
 
     >>> from tracegrad.ir import parse
     >>> text = "%1 = slice(%0) {start=(0, 3), step=(1, 1), stop=(9999, 4)} : f64[9999,1]"

@@ -1,8 +1,8 @@
 """Group the stored values of a graph into fusion groups, and order the groups (fusion and scheduling).
 
 A kernel is one loop nest over an *iteration space*. Values stored by one kernel have the same iteration space: an
-elementwise value its own shape, a reduction the shape of its operand. A value may use values of the same kernel at the
-same index, and nothing else of that kernel. Contractions are calls of BLAS, and ops without lowering rules are calls of
+elementwise value its own shape, a reduction the shape of its operand. A value may use values of the same kernel only at
+the same index. Contractions are calls of BLAS, and ops without lowering rules are calls of
 NumPy. Every edge between two steps has a reason why it was not fused.
 """
 
@@ -77,7 +77,7 @@ class Schedule:
     storage: Storage
     dims: Dims
     steps: list[Step]
-    unfused: list[tuple[Any, ...]]  # arguments of `_Unfused`, which is made on demand
+    unfused: list[tuple[Any, ...]]  # arguments of `_Unfused`, created on demand
     crowded: bool  # whether some steps are unfused only because the kernel would be too long
     # Filled by lowering: the kernels and indices at which a value is computed.
     counts: dict[Node, set[Any]] = field(default_factory=lambda: defaultdict(set))
@@ -186,7 +186,7 @@ class _Planner:
             then.before |= new
 
     def _obstacles(self, step: Step, reads: dict[Node, bool]) -> dict[Step, str]:
-        """The steps whose results `step` reads, and why it cannot be fused with each; empty if it can."""
+        """For each step that `step` reads a result of: why the two cannot be fused; "" if they can."""
         table: dict[Step, str] = {}
         for x, aligned in reads.items():
             producer = self._step_of[x]
@@ -222,8 +222,8 @@ def _joinable(step: Step) -> bool:
 
 
 def shared_by_steps(found: Schedule) -> dict[Node, str]:
-    """The values to store because several steps would recompute them, and they are too expensive or read too many
-    arrays; if there are none, the values that several steps would read with gaps."""
+    """The values to store because several steps would recompute them: they are expensive, or read many arrays. If there
+    are none: the strided values that several steps would read."""
     storage = found.storage
     stored = storage.inputs.union(storage.reason)
     steps: dict[Node, int] = {}  # bitmask of the steps that compute a value
@@ -247,12 +247,12 @@ def shared_by_steps(found: Schedule) -> dict[Node, str]:
 
 
 def _of_many(storage: Storage, stored: Set[Node], shared: dict[Node, int]) -> tuple[dict[Node, str], dict[Node, int]]:
-    """The values in `shared`, recomputed by several steps, that are better stored because of their many operands; and
-    the reads that their consumers save.
+    """The values in `shared`, recomputed by several steps, to store because of their many operands; and the reads that
+    their consumers save.
 
     All steps except the first then read one array instead of several; one array is written, which costs as much as two
-    reads. A layer of a residual network therefore adds to the stored sum, and not to each term of all earlier layers:
-    all layers have the same kernels, whatever their number.
+    reads. A layer of a residual network therefore adds to the stored sum, and not to each term of all earlier layers.
+    All layers then have the same kernels, whatever their number.
     """
     users, weight = storage.users, storage.weight
     table: dict[Node, str] = {}
@@ -282,12 +282,12 @@ def _numbers(bits: int) -> set[int]:
 
 
 def dear_values(found: Schedule, places: Mapping[Node, set[Any]]) -> dict[Node, str]:
-    """The values recomputed at several of `places` that are worth storing; of a chain of them, only the last."""
+    """The values to store because they are recomputed at several indices; only the last value of a chain."""
     storage = found.storage
     dear = {
         n: p for n, p in places.items()
         if len(p) > 1 and storage.weight.get(n, 0) >= DEAR and n.aval.size > 1 and not storage.stored(n)
-        and n.op is not broadcast_to  # materializing a broadcast is not worth its memory
+        and n.op is not broadcast_to  # a materialized broadcast takes more memory than it saves
     }  # fmt: skip
     users = storage.users
     saved = [n for n, p in dear.items() if not any(u in dear and dear[u] >= p for u in users[n])]

@@ -1,9 +1,9 @@
 """Unify the sizes of a graph into symbols (symbolic shapes): kernels take large sizes at run time.
 
-Every axis of every value has a polynomial. Sizes up to `SMALL` are constants, so loops over them unroll, except axes
-that are always outside a large one, as a batch of images. Each other size is a symbol: one symbol per class of axes
-that the data flow forces to be equal. Two axes that merely happen to have one size keep separate symbols, so a kernel
-compiled for one batch size serves every other.
+Every axis of every value has a polynomial. Sizes up to `SMALL` are constants, so loops over them unroll. Axes that are
+always outside a large axis are excepted, for example the axis of a batch of images. Each other size is a symbol: one
+symbol per class of axes that the data flow forces to be equal. Two axes whose sizes are equal by chance have separate
+symbols, so a kernel compiled for one batch size serves every other.
 """
 
 from __future__ import annotations
@@ -98,11 +98,11 @@ class Dims:
         return self._names[root]
 
     def _outer_sizes(self, graph: Graph) -> set[int]:
-        """The small sizes that are not worth a constant: every axis is outside a large one, is reduced only together
-        with a large one, and divides no index."""
+        """The small sizes that become symbols: every axis is outside a large one, is reduced only together with a large
+        one, and divides no index."""
         values = (*graph.inputs, *graph.nodes)
         parent, value = self._parent, self._value
-        for a, p in enumerate(parent):  # `p` comes before `a`, and is a root by now
+        for a, p in enumerate(parent):  # the parent `p` precedes `a`, so it is already a root
             parent[a] = parent[p]
         results = {a for a, p in enumerate(parent) if p == a and 1 < value[a] <= SMALL}
         for x in values if results else ():

@@ -23,7 +23,7 @@ __all__ = ["CheckedHandler", "PatchHandler", "WindowHandler"]
 
 
 def _place(lowering: Lowering, node: Node, first: int, index: Index) -> Index:
-    """The index in the array of element `index` of the window, whose starts are the inputs from `first` on."""
+    """The index in the array of element `index` of a window; input `first` is the first start of the window."""
     results = []
     for k, (i, step) in enumerate(zip(index, dict(node.params)["step"])):
         begin = _start(lowering, node, first + k)
@@ -42,7 +42,7 @@ def _start(lowering: Lowering, node: Node, k: int) -> Poly:
 
 
 class CheckedHandler(Handler):
-    """Rule of checked starts: they are checked once, where they are stored, and not in the loops over windows."""
+    """Rule of checked starts: the kernel that stores them checks them once, not the loops over windows."""
 
     pointwise = aligned = True
 

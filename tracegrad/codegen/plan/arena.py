@@ -10,16 +10,16 @@ from tracegrad.codegen.target.cache_lines import LINE, PAGE, STEP
 
 __all__ = ["Arena", "room_for"]
 
-MOST_BLOCKS = 400  # maximum blocks of an improved placement, whose time is quadratic
+MOST_BLOCKS = 400  # maximum blocks of an improved placement, because its time is quadratic
 
 
 class Arena:
-    """A first-fit allocator of blocks with known live intervals; if it leaves gaps, a better placement follows.
+    """A first-fit allocator of blocks with known live intervals; `improve` places the blocks again if there are gaps.
 
     Blocks of one size, a page or more, are consecutive, each `STEP` cache lines further into a page than the one
-    before. At the same offset of a page all of them would share few cache sets. A kernel that stores a few lines ahead
-    of its loads, in another page, would also stall, because the CPU takes the next load for a load of the stored value
-    (4K aliasing).
+    before. At the same offset of a page all of them would share few cache sets. There is also a stall if a kernel
+    stores a few lines ahead of its loads in another page: the CPU assumes that the next load reads the stored value (4K
+    aliasing).
     """
 
     def __init__(self) -> None:
@@ -60,10 +60,10 @@ class Arena:
             self.give(name)
 
     def improve(self) -> dict[Any, int]:
-        """Replace all blocks if that makes the arena smaller; returns the new offsets by name, empty if there are none.
+        """Place all blocks again if the arena becomes smaller; returns the new offsets by name, or an empty table.
 
-        The arena cannot be smaller than the live bytes at one moment. If it is larger, the largest blocks are placed
-        first, or the longest-lived ones, each as low as the blocks alive at the same time allow.
+        The arena cannot be smaller than the live bytes at one moment. If it is larger, the blocks are placed in other
+        orders: the largest first, or the longest-lived first. Each gets the lowest offset that is free during its life.
         """
         if self.top == self._most or len(self._lives) > MOST_BLOCKS:
             return {}

@@ -57,7 +57,7 @@ def _is_store(x: Any) -> bool:
 
 
 def _is_own(plan: Plan, name: str) -> bool:
-    """Whether nothing uses the memory of a buffer before the program writes it."""
+    """Whether the memory of a buffer is unused before the program writes it."""
     kind = plan.memory[name].partition(" ")[0]
     return kind in ("temp", "output")
 

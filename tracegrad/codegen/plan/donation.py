@@ -1,8 +1,8 @@
 """Alias outputs with donated inputs (input buffer donation).
 
-An output of the same shape and dtype as a donated input may reuse its memory, if the old value is dead when the new one
-is written. Carries that a region updates have the same conditions (`tracegrad.codegen.plan.in_place`). In addition,
-nothing that can fail may follow, because a failed call is computed again from the original inputs.
+An output may reuse the memory of a donated input of the same shape and dtype. The old value must be dead when the new
+one is written. Carries that a region updates have the same conditions (`tracegrad.codegen.plan.in_place`). In addition,
+no later step may fail, because a failed call is computed again from the original inputs.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ __all__ = ["donate", "fails_late", "step_of_check"]
 
 
 def donate(plan: Plan, inputs: Collection[int]) -> None:
-    """Alias outputs with these inputs, if that is safe; `made.donors` records the aliases.
+    """Alias outputs with these inputs, if that is safe; `donors` of the plan records the aliases.
 
-    Kernels over a few elements are parts of others' machine code, and their memory is not worth it.
+    Inputs of a few elements are excluded: their kernels are part of larger compilation units, and need little memory.
     """
     for j in inputs:
         x = plan.graph.inputs[j]

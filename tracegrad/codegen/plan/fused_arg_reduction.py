@@ -1,8 +1,8 @@
 """Fuse argmin and argmax with the min or max reduction of the same rows.
 
-`argmax` is lowered to two kernels: one reduces rows to their extrema, and one searches each row for the first element
-that is equal, or nan (`early_exit.py`). If nothing else reads the extrema, one kernel does both, `reduce
-first_maximum`. Rows of few vectors, strided rows, and short elements keep two kernels, because one pass is not faster.
+`argmax` is lowered to two kernels. One reduces rows to their extrema; the other searches each row for the first element
+that is equal, or nan (`early_exit.py`). If no other step reads the extrema, one kernel does both, `reduce
+first_maximum`. One pass is not faster for rows of few vectors, strided rows, and short elements.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["find_in_one_pass"]
 
 WIDE = 4  # minimum bytes of an element: lanes hold an index of the row
-SHORTEST = 256  # bytes of a row: the widest vectors of an iteration
-LONGEST = 1 << 31  # elements of a row
+SHORTEST = 256  # minimum bytes of a row: the widest vectors of an iteration
+LONGEST = 1 << 31  # maximum elements of a row, exclusive
 _FIRST_OF = {what: name for name, what in FIRST.items()}
 
 
@@ -76,7 +76,7 @@ def _joined(plan: Plan, kernel: Kernel, extremum: Reduce, search: Any) -> Kernel
 
 
 def _is_for(looks: Search, extremum: Reduce, body: list[Any]) -> bool:
-    """Whether a search looks for elements equal to the extrema, or the first nan."""
+    """Whether a search is for elements equal to the extrema, or the first nan."""
     loads = [x for x in body if isinstance(x, Load)]
     read = [x.out for x in loads if (x.buffer, x.address) == (extremum.buffer, extremum.address)]
     pair: tuple[Operand, ...] | None = looks.alike

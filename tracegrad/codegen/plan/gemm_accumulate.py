@@ -1,11 +1,11 @@
 """Accumulate a matrix product into an existing array in BLAS (GEMM with beta = 1) instead of in a kernel.
 
-A kernel that stores `old + product`, or `old - product`, loads both at the address where it stores. If it does nothing
-else with the two, BLAS may add to the memory of `old`. That memory must be the memory of the result (a carry updated in
-place), or `old` must be a temporary that nothing reads afterwards.
+A kernel that stores `old + product`, or `old - product`, loads both at the address where it stores. If it has no other
+use of the two, BLAS may add to the memory of `old`. That memory must be the memory of the result (a carry updated in
+place), or `old` must be a temporary that no later step reads.
 
 A kernel that uses the sum further, as `tanh(x @ w + h @ u + b)` uses `x @ w + h @ u`, loads the sum instead. The old
-value must have no other use from then on.
+value must have no later use.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["add_products"]
 
 
 def add_products(plan: Plan) -> None:
-    """Let BLAS accumulate the products of a plan, where that is legal."""
+    """Accumulate the products of a plan in BLAS, where that is legal."""
     adders = _adders(plan)
     using = _using(plan) if adders else {}
     for adder in adders:
@@ -88,7 +88,7 @@ class _Addition:
         self.old, self.product, self.result = old.buffer, product.buffer, (stored or old).buffer
 
     def made(self) -> bool:
-        """Let BLAS accumulate the product if that is legal; returns whether it does."""
+        """Accumulate the product in BLAS if that is legal; returns whether it was."""
         steps = self.plan.steps
         makers = [x for x in self.using[self.product] if x is not self.adder]
         maker = makers[0] if len(makers) == 1 else None
@@ -108,7 +108,7 @@ class _Addition:
         return True
 
     def _only_added(self) -> bool:
-        """Whether the kernel uses the buffers for this sum only, and uses a stored sum for nothing else."""
+        """Whether the kernel uses the buffers for this sum only, and only stores a stored sum."""
         body = self.adder.kernel.body
         own: tuple[Any, ...] = (*self.loads, self.stored)
         values = [x.out for x in self.loads] + [self.total.out] * (self.stored is not None)

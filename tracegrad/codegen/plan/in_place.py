@@ -1,13 +1,13 @@
 """Elide copies of partial updates and of loop carries (in-place update legality).
 
-A step that writes a part of an array begins with a copy of the old array, its *base*: a kernel over a window, or a loop
-that carries the array and writes it in place. The copy is elided if the base is a temporary, or the carry itself, that
-no later step reads. The steps are reordered for that if possible. If a step needs elements of the base besides the
-updated part, they must be stored before: `read_too_late`.
+A step that writes a part of an array begins with a copy of the old array, its *base*. Examples are a kernel over a
+window, and a loop that carries the array and updates it. The copy is elided if the base is a temporary, or the carry
+itself, that no later step reads. The steps are reordered for that if possible. If a step also needs elements of the
+base outside the updated part, they must be stored before: `read_too_late`.
 
-An output that becomes a carry may reuse the memory of that carry's input, if the old value is dead when the new one is
-written. A kernel must write it element by element and read the old value at the same index only, and no later step may
-read the old value.
+An output that becomes a carry may reuse the memory of the input for that carry, if the old value is dead when the new
+one is written. A kernel must write it element by element and read the old value at the same index only. No later step
+may read the old value.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _may_be_written(plan: Plan, base: str) -> bool:
 
 
 def write_in_place(plan: Plan) -> None:
-    """Let steps write into the memory of a dead base, and order the steps for it."""
+    """Write partial updates into the memory of a dead base, and order the steps for that."""
     wanted = [(step, *part) for step in plan.steps for part in _parts(step) if _may_be_written(plan, part[0])]
     if not wanted:
         return
@@ -176,7 +176,7 @@ class _Early:
         return list(table)
 
     def has(self, node: Node, found: dict[Node, None]) -> bool:
-        """Whether `found` covers all reads of the base by `node`."""
+        """Whether the early values in the table cover all reads of the base by `node`; may add `node` to them."""
         if not self.reads_base(node) or node in found:
             return True
         if node in self.buffers:
@@ -197,7 +197,7 @@ class _Early:
 
 # -- carries -------------------------------------------------------------------------------------------------
 def update_in_place(plan: Plan, dims: Dims) -> None:
-    """Let outputs reuse the memory of the carries that they replace, if that is safe; `made.in_place` lists them."""
+    """Store outputs in the memory of the carries they replace, if that is safe; `in_place` of the plan lists them."""
     for k in range(plan.carries):
         old, new = (plan.buffers[values[k]] for values in (plan.graph.inputs, plan.graph.outputs))
         if on_stack(dims.shape(plan.graph.inputs[k]), plan.graph.inputs[k].aval) or not is_safe(plan, old, new):

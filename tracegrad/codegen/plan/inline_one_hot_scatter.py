@@ -110,7 +110,7 @@ class _Placed:
         return table if same and all(x.address == address for x in loads) else None
 
     def ask(self, kernel: Kernel, variables: dict[str, Poly]) -> None:
-        """Let a kernel compute the position of the element, instead of loading the array."""
+        """Make a kernel compute the position of the element, instead of loading the array."""
         body: list[Any] = []
         for x in kernel.body:
             if isinstance(x, Load) and x.buffer == self.target:

@@ -1,11 +1,11 @@
 """Split a kernel whose guards select a part of a loop into one kernel per part (index-set splitting).
 
 An element of a concatenation belongs to one operand, so it has a guard per operand. If all guards of a kernel only
-select the part (concatenate, stack, roll), one kernel per part replaces it, without guards and as fast as a copy. The
-start and the length of a part are run-time values, so equal parts share one compilation unit.
+select the part (concatenate, stack, roll), one kernel per part replaces it. The kernels of the parts have no guards and
+are as fast as a copy. The start and the length of a part are run-time values, so equal parts share a compilation unit.
 
-A kernel may also reduce its stored values, as the column sums of the gate cotangents of a recurrent cell. It is split
-if its body is expensive, and one more kernel reads the stored values again for the sums.
+A kernel may also reduce its stored values, for example to column sums of the gate cotangents of a recurrent cell. It is
+split if its body is expensive. One more kernel then reads the stored values again for the sums.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _is_woven(kernel: Kernel) -> bool:
 
 
 def _cuts(kernel: Kernel, guards: Sequence[Guard], sizes: dict[str, int]) -> dict[str, list[int]] | None:
-    """For each loop the bounds of its parts; None if a guard tests something else."""
+    """The bounds of the parts of each loop; None if a guard tests another condition."""
     extents = {x.var: x.extent.evaluate(sizes) for x in kernel.loops}
     table = {var: {0, n} for var, n in extents.items()}
     for low, value, high, step in (r for x in guards for r in x.ranges):
@@ -216,7 +216,7 @@ def _once(body: list[Any]) -> list[Any]:
 
 
 def _linear(value: Poly, variables: Any) -> tuple[str, Poly]:
-    """Decompose a value into one of the variables and the rest; "" if it is not such a sum."""
+    """Decompose a value into one of the variables and the rest; the variable is "" if that is not possible."""
     (var, *others) = sorted(value.symbols & set(variables)) or [""]
     rest = value - Poly.symbol(var) if var else value
     return ("", rest) if others or var in rest.symbols else (var, rest)
@@ -255,7 +255,7 @@ class _Part:
         return x
 
     def _parted(self, p: Poly, plain: bool = False) -> Poly:
-        """`p` with one run-time offset, or none if it is 0 and the text may be `plain`. Column offsets are kept."""
+        """`p` with one run-time offset, or none if it is 0 and the text may be `plain`. Column offsets remain."""
         if self.columns:
             return p
         fixed = {m: c for m, c in p.terms.items() if self.arguments.sizes.keys() >= set(m)}

@@ -27,8 +27,8 @@ ROOM = 2**26  # maximum bytes of temporaries, for all threads
 
 @record(frozen=True)
 class Iterations:
-    """A parallel loop body: the increment of each carry, and whether its arrays have symbolic sizes, so that threads
-    pay anywhere."""
+    """A parallel loop body: the increment of each carry, and whether its arrays have symbolic sizes. Threads may run a
+    loop over arrays of symbolic sizes also inside another loop."""
 
     counters: dict[int, int]
     wide: bool

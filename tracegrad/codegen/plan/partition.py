@@ -37,9 +37,9 @@ TOGETHER = 8  # rows of one thread that share loads
 
 
 def chunked_loop(kernel: Kernel, sizes: dict[str, int]) -> int:
-    """The number of the loop to partition. It is the outermost loop by default. It is the innermost if all results
-    reduce over the outermost, none over a long innermost, and partial results are large compared with the loads; or if
-    there are fewer rows than tiles for several threads."""
+    """The number of the loop to partition: the outermost loop by default. It is a long innermost loop if there are
+    fewer rows than tiles for several threads. It is also the innermost loop if all results reduce over the outermost
+    loop and none over the innermost, and partial results are large compared with the loads."""
     last = len(kernel.loops) - 1
     reductions = [x for x in kernel.body if isinstance(x, Reduce)]
     if last < 1 or is_serial(kernel):
@@ -102,13 +102,13 @@ def _together(kernel: Kernel) -> int:
 
 
 def _rows_of_chunk(elements: int, cost: int) -> int:
-    """The number of rows of a chunk, given the elements and the cost of a row."""
+    """The number of rows of a chunk, for rows with this number of elements and this cost."""
     enough = -(-LEAST_ELEMENTS // max(elements, 1))
     return max(CHUNK_COST // cost, min(enough, 16 * CHUNK_COST // cost), 1)
 
 
 def _fewest_rows(rows: int, steps: list[Launch], sizes: dict[str, int]) -> int:
-    """The minimum rows of a chunk that leaves partial results."""
+    """The minimum rows of a chunk that writes partial results."""
     longest = max([sum(size.evaluate(sizes) for size in step.partials.values()) for step in steps])
     return -(-rows // (MOST_CHUNKS if longest < 64 else MOST_PARTIAL))
 

@@ -1,7 +1,7 @@
 """Plan a program: everything that the code of a scheduled graph, and one call of it, needs.
 
 The plan separates shape-dependent values from the rest. `text()` shows everything that determines the machine code.
-Sizes, offsets, constants and the chunking of loops are *values*, int64 words that the program reads at run time. Two
+Sizes, offsets, constants and the chunking of loops are *values*: int64 numbers that the program reads at run time. Two
 graphs with one text share their machine code.
 """
 
@@ -73,7 +73,7 @@ class Plan:
     fills: dict[int, list[tuple[str, str, str, Poly]]] = field(default_factory=dict)
     values: dict[str, int] = field(default_factory=dict)
     check: int = -1  # the arena offset of the check (the last output; the program fails if false); or -1
-    carries: int = 0  # of a region: the number of its carries, which are first
+    carries: int = 0  # the number of carries of a region, which are its first inputs
     strips: Strips | None = None  # strip-mining of a loop body
     waves: Waves | None = None  # wavefront tiling of a loop body
     bands: list[Band] = field(default_factory=list)  # steps that run together, strip by strip
@@ -345,7 +345,7 @@ def _place(result: Plan, nested: bool) -> None:
         name: 0 for i, step in enumerate(result.steps) for name in functions_of(step, result.fills.get(i, ()))
     }
     if nested and any(isinstance(step, Call) for step in result.steps):
-        result.values["calls"] = 0  # the number of its first call among those of the program
+        result.values["calls"] = 0  # the program-wide number of its first call
     _add_words_of_regions(result)
 
 
@@ -378,7 +378,7 @@ def _offsets(result: Plan, arena: Arena) -> dict[str, int]:
 
 
 def _nested_values(result: Plan, i: int, step: Nested, arena: Arena) -> dict[str, int]:
-    """The words of step `i` itself, and the offsets of its memory while it runs."""
+    """The run-time values of step `i` itself, and the offsets of its memory while it runs."""
     values = {f"{name}.{i}": value for name, value in step.words().items()}
     scratch = {f"{name}.{i}": size.evaluate(result.arguments.sizes) for name, size in step.scratch().items()}
     scratch[f"arena.{i}"] = step.arena_bytes
@@ -390,7 +390,7 @@ def _nested_values(result: Plan, i: int, step: Nested, arena: Arena) -> dict[str
 
 
 def _add_words_of_regions(result: Plan) -> None:
-    """Append the words of each region as a block, named after the region."""
+    """Append the run-time values of each region as a block, with names that begin with the region."""
     calls = sum(isinstance(step, Call) for step in result.steps)
     for i, step in enumerate(result.steps):
         for region, inner in regions_of(step):

@@ -1,12 +1,12 @@
 """Define the plan steps with regions (scan, while, cond), each with the plans of its regions.
 
 The plan of a region is a plan like any other. Its function takes pointers to its inputs, outputs and arena, and its own
-run-time words. Both are blocks of the words and the arena of the enclosing program. A step says where the inputs and
-outputs of the region are in each iteration:
+run-time values. Its arena and its values are blocks of the arena and the values of the enclosing program. A step says
+which memory holds the inputs and outputs of the region in each iteration:
 
 - constants, and the operands of a branch, are buffers of the program;
 - xs and ys are rows of buffers of the program, which the region reads and writes in place;
-- a carry of few elements whose number is known (`STACK_BYTES`) is on the stack, where LLVM promotes it to registers.
+- a carry of a small constant size (at most `STACK_BYTES`) is on the stack, where LLVM promotes it to registers.
   Another carry is updated in place (`tracegrad.codegen.plan.in_place`), or alternates between two blocks of memory
   (double buffering): the buffer of the result and one more.
 """
@@ -53,8 +53,8 @@ TYPICAL_ITERATIONS = 100  # assumed iterations of a loop of unknown length
 
 @record(frozen=True)
 class Block:
-    """Memory that a region reads or writes: a buffer ("" for an unused result), and the bytes of one block, which is
-    all of it or the row of an iteration."""
+    """Memory that a region reads or writes: a buffer ("" for an unused result), and the bytes that one iteration uses.
+    They are all of the buffer, or one row."""
 
     buffer: str
     bytes: Poly
@@ -109,11 +109,11 @@ class Nested:
         return sum(result.cost for result in self.regions.values())
 
     def words(self) -> dict[str, int]:
-        """The run-time values of the step, besides the sizes."""
+        """The run-time values of the step, without the sizes."""
         return {}
 
     def scratch(self) -> dict[str, Poly]:
-        """The memory in bytes that the step needs while it runs, besides its regions: for unused results."""
+        """The bytes that the step needs while it runs, without its regions: the memory of unused results."""
         return {f"result {k}": x.bytes for k, x in enumerate(self.results) if not x.buffer}
 
     @property
@@ -340,7 +340,7 @@ def bytes_of(shape: tuple[Poly, ...], aval: Aval) -> Poly:
 
 
 def nested_step(at: Places) -> Nested:
-    """Make the step of a node with regions."""
+    """Create the step of a node with regions."""
     assert at.node.op is not None
     return _STEPS[type(at.node.op.form)](at, **dict(at.node.params))
 

@@ -1,8 +1,8 @@
 """Strip-mine an elementwise scan body: run all iterations for one strip of elements, then for the next.
 
 If the body of a loop is elementwise, the loop over elements may be moved outside the time loop (loop interchange).
-Carries then stay in the first-level cache between iterations, and threads share the elements once instead of in every
-iteration. Kernels without elements (a counter, a step size) run for every strip.
+Carries then remain in the first-level cache between iterations, and threads share the elements once instead of in
+every iteration. Kernels without elements (a counter, a step size) run for every strip.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["SHARE", "Strips", "is_plain", "own_place", "strips_of"]
 
 STRIP_BYTES = 16384  # bytes of the carries of a strip: fits in the first-level cache
-SHORTEST = 64  # minimum rows of a strip, for the overhead of its loops
+SHORTEST = 64  # minimum elements of a strip: with fewer, the overhead of the loops counts
 SHARE = 20  # maximum share of the kernels repeated for every strip: one part in SHARE of its cost
 
 

@@ -1,7 +1,7 @@
 """Accumulate a scatter-add into an existing buffer instead of into zeros that are added to it.
 
 The cotangent of `z[rows, labels]` is zero except for some elements. If a kernel only adds the array to a stored sum,
-the kernel stores the rest of the sum, and the scatter follows it: no zeros are written and read. A sum over repeated
+the kernel stores the rest of the sum, and the scatter follows it. No zeros are written and read. A sum over repeated
 indices may round differently.
 """
 
@@ -22,7 +22,7 @@ __all__ = ["scatter_in_place"]
 
 
 def scatter_in_place(plan: Plan) -> None:
-    """Let scatters accumulate into existing buffers, where that is legal."""
+    """Accumulate scatters into existing buffers, where that is legal."""
     for scatter in [step for step in plan.steps if isinstance(step, Launch) and _target(step)]:
         target = _target(scatter)
         users = [step for step in plan.steps if target in step.buffers and step is not scatter]
@@ -37,7 +37,7 @@ def scatter_in_place(plan: Plan) -> None:
 
 
 def _target(step: Launch) -> str:
-    """The array of zeros that a kernel accumulates into, if it does nothing else; else ""."""
+    """The array of zeros that a kernel accumulates into, if that is its only result; else ""."""
     results = [x for x in step.kernel.body if isinstance(x, Store | Reduce)]
     one = (
         len(results) == 1
@@ -49,7 +49,7 @@ def _target(step: Launch) -> str:
 
 
 def _stored_sum(adder: Launch, target: str) -> Store | None:
-    """The store of a sum with the term `target`, if the kernel does nothing else with either; else None."""
+    """The store of a sum with the term `target`, if the kernel has no other use of either; else None."""
     body = flattened(adder.kernel.body)
     loads = [x for x in adder.kernel.body if isinstance(x, Load) and x.buffer == target]
     if len(loads) != 1 or sum(getattr(x, "buffer", "") == target for x in body) > 1:
@@ -67,10 +67,10 @@ def _stored_sum(adder: Launch, target: str) -> Store | None:
 
 
 def _put_behind(plan: Plan, scatter: Launch, adder: Launch, target: str, result: str) -> None:
-    """Move the scatter after the kernel that adds its result, and let it accumulate into that kernel's result."""
+    """Move the scatter after the kernel that adds its result, and accumulate it into the result of that kernel."""
     kernel = adder.kernel
     (load,) = (x for x in kernel.body if isinstance(x, Load) and x.buffer == target)
-    zero = Operand("", load.out.dtype, "0.0" if load.out.dtype[0] == "f" else "0")  # of -0.0 and 0.0 the sum is 0.0
+    zero = Operand("", load.out.dtype, "0.0" if load.out.dtype[0] == "f" else "0")  # -0.0 + 0.0 is 0.0
     kernel.body[:] = [_with(x, load.out, zero) for x in kernel.body if x is not load]
     del kernel.buffers[target]
     body = scatter.kernel.body

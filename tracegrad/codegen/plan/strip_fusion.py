@@ -2,8 +2,8 @@
 
 A reduction of rows must finish before its result is used, so softmax, its derivative, and layer norm are several
 kernels. Kernels over long arrays may also have been split for their size. Run one after the other, each would stream
-all rows through memory. In a band, all of them run for one strip of rows at a time: the rows stay in the cache, and
-temporaries that no other step reads need memory for one strip only (they are *local*).
+all rows through memory. In a band, all of them run for one strip of rows at a time, so the rows remain in the cache.
+Temporaries that no other step reads need memory for one strip only: they are *local*.
 
 The kernels are the same, alone or in a band. A band only changes how they are called, so no machine code depends on it.
 It is legal if a row that one kernel writes is read by the others at the same row only.
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["Band", "bands_of", "place_locals"]
 
 FEWEST = 16  # minimum rows of a band
-WORTH = 1 << 16  # minimum bytes that kernels pass to each other, which would not stay in the cache without a band
+WORTH = 1 << 16  # minimum bytes that kernels pass to each other: fewer remain in the cache without a band
 STRIP = 1 << 18  # bytes of a strip, in all arrays: fits in the second-level cache
-SHORTEST = 512  # minimum elements of a strip, for the overhead of its loops
+SHORTEST = 512  # minimum elements of a strip: with fewer, the overhead of the loops counts
 LARGEST = 1 << 19  # bytes of the longest strip
 
 
@@ -238,7 +238,7 @@ class _Grouping:
 
 
 def _stride(accesses: list[Footprint | None]) -> int:
-    """The common stride of an iteration, if each access stays in its own iteration; else 0."""
+    """The common stride of an iteration, if no access reaches into another iteration; else 0."""
     result = 0
     for access in accesses:
         if access is None or access.low < 0 or access.high >= access.step or result not in (0, access.step):

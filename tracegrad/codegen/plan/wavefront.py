@@ -3,7 +3,7 @@
 A row of the carry of a stencil body depends on a few rows of the previous iteration only. An iteration may therefore
 begin before the previous one has ended: in wave w, iteration t computes chunk w - t of the rows. It reads adjacent
 chunks only, which iteration t - 1 has computed in this wave or before. It overwrites the values of iteration t - 2,
-which nothing reads any more. Arrays larger than the cache are thus streamed once for several iterations. Only the order
+which are not read any more. Arrays larger than the cache are thus streamed once for several iterations. Only the order
 in which elements are computed changes.
 
 Waves are for one thread. With several threads, each iteration's rows are shared, and each thread has its own cache.
@@ -30,7 +30,7 @@ THREADS = "tg_threads"  # the function that returns the number of threads: i64 (
 
 WORTH = 1 << 20  # minimum bytes accessed by each iteration, more than the second-level cache holds
 CHUNK = 1 << 16  # bytes of a chunk, in all arrays
-CACHE = 3 << 18  # bytes of the chunks of a wave, which stay in that cache
+CACHE = 3 << 18  # bytes of the chunks of a wave, which fit in that cache
 DEAR = 48  # minimum cost of an element at which an iteration is compute-bound
 MOST = 8  # maximum iterations of a group: with more, partial chunks at the ends cost more than is gained
 
@@ -38,7 +38,7 @@ MOST = 8  # maximum iterations of a group: with more, partial chunks at the ends
 @record(frozen=True)
 class Waves:
     """The wavefront tiling of a body: its rows, the rows of a chunk, and the number of iterations run together (1 if
-    that does not pay)."""
+    that is not profitable)."""
 
     rows: int
     chunk: int

@@ -1,12 +1,12 @@
 """Form the compilation units of a plan, keyed by canonical text and shared among programs.
 
-A unit is a function of words (`tracegrad.codegen.program.interpreter`). Its text shows everything that its machine code
-depends on, with names in order of first use, and nothing of the enclosing program. Sizes, constants and addresses of
-buffers are words. There are two kinds:
+A unit is an instruction function (`tracegrad.codegen.program.interpreter`). Its text shows everything that its machine
+code depends on, with names in order of first use. The text does not depend on the enclosing program. Sizes, constants
+and locations of buffers are operands. There are two kinds:
 
-- a kernel over symbolic sizes. Its first words are its rows [low, high);
-- a part: a step with regions, together with the adjacent kernels of a few elements. A function per small kernel would
-  not pay, because LLVM keeps values between them in registers. A part calls the larger kernels of its regions by name.
+- a kernel over symbolic sizes. Its first two operands are its rows [low, high);
+- a part: a step with regions, together with the adjacent kernels of a few elements. In one function, LLVM passes values
+  between the small kernels in registers. A part calls the larger kernels of its regions by name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NAME = r"\b[bskc]\d+\b"
 
 @record(frozen=True)
 class Piece:
-    """A compilation unit: a function of words that programs share. Units with equal text and optimization are equal."""
+    """A compilation unit, which programs share. Units with equal text and optimization are equal."""
 
     text: str
     define: Callable[[ir.Module, str], None] = field(compare=False, repr=False)  # defines it in a module, under a name
@@ -58,7 +58,7 @@ class Piece:
 
 # -- kernels -------------------------------------------------------------------------------------------------
 def kernel_piece(kernel: Kernel, optimize: int = 2) -> tuple[Piece, list[str]]:
-    """The compilation unit of a kernel, and the names of its words after the rows; a buffer has two words."""
+    """The compilation unit of a kernel, and the names of its operands after the rows; a buffer has two operands."""
     text, names = kernel.signature()
     define = partial(_define_kernel, kernel, names)
     return Piece(text, define, kernel_symbol(text), own=(kernel,), optimize=optimize), names
@@ -69,7 +69,7 @@ def _define_kernel(kernel: Kernel, names: Sequence[str], module: ir.Module, name
     inner.linkage = "external"
     inner.attributes.add("noinline")  # so that LLVM knows that its buffers do not alias
     function = ir.Function(module, OF_WORDS, name)
-    for attribute in ("noinline", "optnone"):  # optimization would take long and gain nothing
+    for attribute in ("noinline", "optnone"):  # optimization would take long and have no effect
         function.attributes.add(attribute)
     b, (words, pointers) = ir.IRBuilder(function.append_basic_block("entry")), function.args
     read = _reader(b, words)
@@ -92,14 +92,14 @@ def _define_kernel(kernel: Kernel, names: Sequence[str], module: ir.Module, name
 
 
 def _reader(b: ir.IRBuilder, words: Any) -> Callable[[], Any]:
-    """A function that loads one word after the other."""
+    """A function that loads the next operand at each call."""
     numbers = iter(range(2**31))
     return lambda: b.load(b.gep(words, [ir.Constant(I64, next(numbers))]))
 
 
 # -- parts ---------------------------------------------------------------------------------------------------
 def part_piece(plan: Plan, first: int, last: int, optimize: int = 2) -> tuple[Piece, Part]:
-    """The compilation unit of steps `first` to `last` of a plan, and its part, whose values name the words."""
+    """The compilation unit of steps `first` to `last` of a plan, and its part, which names the operands."""
     steps = plan.steps[first : last + 1]
     fills = {i: plan.fills.get(i, []) for i in range(first, last + 1)}
     lines = [line for i, step in enumerate(steps, first) for line in _lines(step, fills[i])]
@@ -143,7 +143,7 @@ def _lines(step: Any, fills: Sequence[Any]) -> Iterator[str]:
 
 
 def _step_of(word: str) -> int:
-    """The number of the step to which a word of the plan, or of its regions, belongs; -1 if to none."""
+    """The number of the step to which a run-time value of the plan, or of its regions, belongs; -1 if to none."""
     outer, slash, _ = word.partition("/")
     number = outer.partition(".")[0] if slash else word.rpartition(".")[2]
     return int(number) if number.isdigit() else -1

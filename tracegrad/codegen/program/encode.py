@@ -1,8 +1,8 @@
-"""Encode the steps of a plan as bytecode: functions of words and their operands (`interpreter.py`).
+"""Encode the steps of a plan as bytecode: instruction functions and their operands (`interpreter.py`).
 
-Everything that depends on sizes is computed here, once per program: addresses of buffers, rows of a chunk, arguments of
-BLAS. A word that is an address is a name of a shared function, or a `Piece`. The caller that runs the program resolves
-names to addresses.
+Everything that depends on sizes is computed here, once per program: locations of buffers, rows of a chunk, arguments of
+BLAS. An address among the operands is still the name of a shared function, or a compilation unit. The caller that runs
+the program resolves it to an address.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ CALLBACK = "callback"
 C_LIBRARY = ("malloc", "free")
 ROUTINES = {"f64": "tg_dgemm", "f32": "tg_sgemm"}
 LEAST_SHARED = 1 << 20  # minimum multiply-adds for two threads, in small products
-SHARES = 4  # minimum number of shares then
-LARGE, FEW = 1 << 21, 8  # multiply-adds of a product that uses threads itself, and maximum number of such products
+SHARES = 4  # minimum number of shares in that case
+LARGE, FEW = 1 << 21, 8  # minimum multiply-adds of a product that uses threads itself; fewer products than this
 Word = int | str | Piece
 
 
 @record(eq=False)
 class Order:
-    """An instruction of the program: a function of words, and its operands; `steps` are the plan steps that it runs."""
+    """An instruction of the program: its function, and its operands; `steps` are the plan steps that it runs."""
 
     function: str | Piece
     words: list[Word]
@@ -87,7 +87,7 @@ def pieces_of(order: Order) -> list[Piece]:
 def _parts(steps: Sequence[Any], bands: Mapping[int, int]) -> Iterator[tuple[int, int]]:
     """The first and last numbers of the steps of each part, single step, or band.
 
-    Kernels of a few elements join each other, and the regions that follow them, or else precede them.
+    Kernels of a few elements are merged into one part, with the step with regions that follows or precedes them.
     """
     i = 0
     while i < len(steps):
@@ -138,7 +138,7 @@ class _Writer:
                 return [self._part(first, last)]
 
     def _place(self, buffer: str) -> list[Word]:
-        """The address of a buffer: the number of a pointer of the program, and an offset in bytes."""
+        """The location of a buffer: the number of a pointer of the program, and an offset in bytes."""
         result = self._known_places.get(buffer)
         if result is None:
             result = self._known_places[buffer] = self._found(buffer)
@@ -180,7 +180,7 @@ class _Writer:
             yield Order(f"{STEP}fill.{dtype}", [*self._place(buffer), start, self._size(size)], range(i, i + 1))
 
     def _kernel(self, kernel: Kernel) -> tuple[Piece, list[Word], dict[str, int]]:
-        """The compilation unit of a kernel, its words for all rows, and the positions of buffer addresses in them."""
+        """The compilation unit of a kernel, its operands for all rows, and the position of each name in them."""
         piece, names = kernel_piece(kernel, self.optimize)
         words: list[Word] = [0, self._size(kernel.loops[kernel.chunked].extent)]
         places: dict[str, int] = {}
@@ -292,7 +292,7 @@ class _Writer:
 
 
 def _functions_used(part: Part) -> set[str]:
-    """The functions that a part calls for these sizes; the others are not loaded for it."""
+    """The functions that a part calls for the sizes of the plan; other functions are not loaded for it."""
     regions = [result for step in part.steps for _, region in regions_of(step) for result in plans_of(region)]
     everything: list[Part | Plan] = [part, *regions]
     steps = [step for result in everything for step in result.steps if isinstance(step, Launch | Repeat)]
@@ -324,7 +324,7 @@ def _combiner(step: Launch, buffer: str) -> str:
 
 
 def _bits(dtype: str, value: Any) -> int:
-    """A word whose first bytes are the bits of the number."""
+    """The int64 whose first bytes are the bits of the number."""
     if dtype[0] == "f":
         packed = struct.pack("<d" if dtype == "f64" else "<f", value)
     else:

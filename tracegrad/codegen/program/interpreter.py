@@ -1,26 +1,26 @@
 """Emit the bytecode interpreter of programs, and the primitive instructions that programs share.
 
-Each instruction is a *function of words*, `i32 function(i64 *words, void **pointers)`. The words are its operands. The
-pointers are the program's inputs, outputs and arena. A result other than 0 ends the program. A *place* is two words:
-the number of a pointer and an offset in bytes. The words, in order, are
+Each instruction calls an *instruction function*, `i32 function(i64 *words, void **pointers)`. `words` are the int64
+operands of the instruction. `pointers` are the program's inputs, outputs and arena. A result other than 0 ends the
+program. A *location* is two operands: the number of a pointer and an offset in bytes. The operands, in order, are
 
-    tg_walk                 the number of steps; for each its number of words, the address of a function of words, these
-    tg_step.fill.<dtype>    a place, the bits of a number, the number of elements
-    tg_step.copy            the places of the copy and of the original, bytes
-    tg_step.check           the place of a boolean; the program fails if it is false
-    tg_step.call            the address of the callback, the number of the call, the number of places, the places
-    tg_step.matmul          the address of BLAS's routine, the number of products, products of a chunk, chunks, the
+    tg_walk                 the number of instructions; for each the number of operands, the function, the operands
+    tg_step.fill.<dtype>    a location, the bits of a number, the number of elements
+    tg_step.copy            the locations of the copy and of the original, bytes
+    tg_step.check           the location of a boolean; the program fails if it is false
+    tg_step.call            the address of the callback, the number of the call, the number of locations, the locations
+    tg_step.matmul          the address of the BLAS routine, the number of products, products of a chunk, chunks, the
                             address of a function of `EACH_CHUNK` if there is more than one, products of a run; for
-                            each factor and then the result a place, the bytes from one run to the next, and from one
-                            product to the next; then the arguments of BLAS
-    tg_step.fork            a kernel's address, that of a function of `EACH_CHUNK`, chunks, rows of a chunk, rows, the
-                            number of the kernel's words, of partial results; for each partial result the number of its
-                            word, its address and the bytes of one; the words of the kernel, whose rows are first
-    tg_step.combine         the places of a result and of the partial results, elements, chunks, the combiner's address
+                            each factor and the result: a location, and the strides of runs and of products in bytes;
+                            the arguments of BLAS
+    tg_step.fork            the address of a kernel, the address of a function of `EACH_CHUNK`, chunks, rows of a chunk,
+                            rows, the numbers of operands of the kernel and of partial results; for each partial result
+                            the number of its operand, its location and its bytes; the operands of the kernel
+    tg_step.combine         the locations of a result and of the partial results, elements, chunks, the combiner
     tg_step.band            see `tracegrad.codegen.program.strip_fusion`
 
-The functions are compiled once, the ones of `TOGETHER` as one module, and cached on disk. A program is therefore only
-words and its kernels.
+The functions are compiled once, the ones of `TOGETHER` as one module, and cached on disk. A program has only operands
+and kernels of its own.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TYPES = {"f64": "double", "f32": "float", "bool": "i8"}
 
 
 def walker_module(*names: str) -> str:
-    """Emit the module that defines these functions, as text; the module of bands has no other function."""
+    """Emit the module that defines these functions, as text; the function of bands has its own module."""
     return band_module(BAND) if names == (BAND,) else _PLACE + "".join([_body(name) for name in names])
 
 
@@ -173,7 +173,7 @@ go:
   ret i32 %status
 }
 """,
-    # Little-endian: an int32 or a character in a word has the address of the word.
+    # Little-endian: an int32 or a character has the address of the int64 that contains it.
     "matmul": """
 %tiles = type { ptr, ptr }
 

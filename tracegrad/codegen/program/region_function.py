@@ -1,7 +1,7 @@
 """Assemble the LLVM module of a part of a plan: its region functions and the kernels that they call.
 
-The part is a function of words (`tracegrad.codegen.program.interpreter`), and so is each region. A kernel with little
-work for the sizes of the call is called directly. A longer one runs in chunks (`parallel_kernel.py`).
+The part is an instruction function (`tracegrad.codegen.program.interpreter`). A region has the same signature. A kernel
+with little work for the sizes of the call is called directly. A longer one runs in chunks (`parallel_kernel.py`).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ POINTER = I8.as_pointer()
 
 @record(eq=False)
 class Part:
-    """Consecutive steps of a plan from number `first` on, with their buffers and words; see `place_of`. `own` are the
-    kernels of the part and its regions that are not separate compilation units."""
+    """Consecutive steps of a plan from number `first` on, with their buffers and run-time values. `own` are the kernels
+    of the part and its regions that are not separate compilation units."""
 
     first: int
     steps: list[Any]
@@ -57,13 +57,13 @@ def leaves_loops(kernel: Kernel) -> bool:
 
 
 def place_of(buffer: str) -> tuple[str, str]:
-    """The names of the words with the address of a buffer or the arena: the number of a pointer, and an offset in
+    """The names of the two run-time values that locate a buffer or the arena: the number of a pointer, and an offset in
     bytes."""
     return f"place.{buffer}", f"behind.{buffer}"
 
 
 def define_part(part: Part, module: ir.Module, name: str) -> None:
-    """Define `part` in `module` as a function of this name. A module holds one part."""
+    """Define `part` in `module` as a function of this name. A module has only one part."""
     _Program(part, _Shared(module, not any(map(leaves_loops, part.own))), name)
 
 
@@ -208,7 +208,7 @@ class _Program:
         return self.shared.look
 
     def words_of(self, region: str) -> Any:
-        """The words of a region: a pointer to its block."""
+        """The run-time values of a region: a pointer to its block."""
         first = next((i for name, i in self.places.items() if name.startswith(f"{region}/")), 0)
         return self.b.gep(self.values, [ir.Constant(I64, first)])
 
@@ -269,7 +269,7 @@ class _Program:
         self.b.call(self._support(f"tg_fill.{dtype}"), [pointer, start, self.polys.emit(self.b, size)])
 
     def _support(self, name: str) -> Any:
-        """A function whose address is a run-time value, so that it is loaded only for the shapes that need it."""
+        """A function whose address is a run-time value, so that only shapes that need it load it."""
         return self.b.inttoptr(self.env[name], signature(name).as_pointer())
 
     def _external(self, name: str, signature: Any) -> Any:
@@ -421,7 +421,7 @@ class _Share(_Program):
             self.b.ret_void()
 
     def _taken(self, free: Any) -> Any:
-        """Take the first free block: its bit. A failing task does not free it; there are enough blocks."""
+        """Take the first free block; returns its bit. A failing task does not free it: there are enough blocks."""
         before, attempt, taken = self.b.block, self.b.append_basic_block("attempt"), self.b.append_basic_block("taken")
         seen = self.b.load_atomic(free, "monotonic", 8)
         self.b.branch(attempt)

@@ -1,8 +1,8 @@
 """Emit the control flow of scan, while and cond steps around calls of their region functions.
 
-A region function, `i32 region(i64 *words, void **pointers)`, receives pointers to its inputs, outputs and arena. A
-result other than 0 ends the program. It usually has one call site and is inlined there: the pointers then become
-registers, and so do the carries on the stack.
+A region function, `i32 region(i64 *words, void **pointers)`, receives its run-time values, and pointers to its inputs,
+outputs and arena. A result other than 0 ends the program. It usually has one call site and is inlined there. The
+pointers and the carries on the stack then become registers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["CAPACITY", "run_nested"]
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER = I8.as_pointer()
 ZERO, ONE = ir.Constant(I64, 0), ir.Constant(I64, 1)
-CAPACITY = -1  # the call number that reports a loop whose rows are full
+CAPACITY = -1  # the call number that reports a loop with more iterations than its capacity
 
 
 class Program(Protocol):
@@ -72,7 +72,7 @@ def _is_shared(program: Program, step: Repeat) -> bool:
 
 
 def _in_waves(program: Program, i: int, step: Repeat) -> None:
-    """Run iterations in waves if that is profitable and there is one thread; else one after the other."""
+    """Emit a loop that runs in waves if that is profitable and there is one thread; else iteration by iteration."""
     b = program.b
     begin, ask, decide = b.block, *(b.append_basic_block(f"{name}.{i}") for name in ("ask", "decide"))
     b.cbranch(b.icmp_signed(">", program.env[f"depth.{i}"], ONE), ask, decide)
@@ -166,7 +166,7 @@ class _Carry:
             self.source, self.target = emitter.program.stack(size), emitter.program.stack(size)
             emitter._copy(self.source, self.init, self.size)
         elif self.alternates:
-            # A loop of known length begins with the block that makes the last iteration write the result.
+            # A loop of known length starts with the block for which the last iteration writes the result.
             other = emitter._scratch(f"carry {k}")
             self.source = self.init
             self.target = self.b.select(odd, self.result, other)
@@ -201,7 +201,7 @@ class _Carry:
 
 
 class _Loop(_Emitter):
-    """A loop `while test(): turn()`, with carries between iterations."""
+    """A loop `while test(): iteration()`, with carries between iterations."""
 
     step: Looping
 
@@ -361,7 +361,7 @@ class _While(_Loop):
                 self._clear_last()
 
     def _clear_last(self) -> None:
-        """Store zeros to the last rows; unused rows before them are never read, and stay uninitialized."""
+        """Store zeros to the last rows; unused rows before them are never read, and remain uninitialized."""
         last = self.b.sub(self._word("capacity"), ONE)
         for base, block in zip(self.stacked, self.step.stacked):
             if block.buffer:

@@ -1,19 +1,19 @@
 """Emit the instruction that runs a band: several kernels, strip by strip (strip-fused kernels).
 
-It is a function of words (`tracegrad.codegen.program.interpreter`) with the operands
+It has an instruction function (`tracegrad.codegen.program.interpreter`) with the operands
 
-    tg_step.band    the addresses of a function of `EACH_CHUNK` and of the C library's `malloc` and `free`; chunks, rows
-                    of a chunk, rows, rows of a strip, bytes of a strip's memory, the numbers of the program's pointers,
-                    of kernels, and of the words of all of these, which follow
-    a kernel        its address, how many iterations of its loop a row is, the numbers of its local buffers, of its
-                    partial results, and of its own words; these three follow
-    a local buffer  the number of its place among the kernel's own words, its offset in a strip's memory, bytes of a row
-    a partial one   the number of its place among these words, the place of the first chunk's result, bytes from one
-                    chunk to the next, its offset in a strip's memory, elements, the address of `tg_merge`
-    own words       the first two are the rows
+    tg_step.band    the addresses of a function of `EACH_CHUNK` and of `malloc` and `free` of the C library; chunks,
+                    rows of a chunk, rows, rows of a strip, bytes of a strip's memory, the number of pointers of the
+                    program, the number of kernels, the number of operands of all kernels; the kernels
+    a kernel        its address, the iterations of its loop per row, the numbers of its local buffers, of its partial
+                    results, and of its own operands; the local buffers, the partial results, the own operands
+    local buffer    the number of its location in the own operands, its offset in a strip's memory, bytes of a row
+    partial result  the number of its location in the own operands, the location of the result of the first chunk, bytes
+                    from one chunk to the next, its offset in a strip's memory, elements, the address of `tg_merge`
+    own operands    the range of rows first
 
-A chunk has memory for one strip of the local buffers, and passes it to the kernels as one more pointer. The memory is
-allocated by the C library, because stacks of threads may be small, and no more chunks run at a time than there are
+A chunk has memory for one strip of the local buffers, and passes it to the kernels as an additional pointer. The C
+library allocates the memory, because stacks of threads may be small. At most as many chunks run at a time as there are
 threads. The first strip of a chunk reduces into the partial result of the chunk. Each other strip reduces into the
 strip's memory, which is then merged.
 """
@@ -29,7 +29,7 @@ from tracegrad.codegen.target.cache_lines import LINE
 
 __all__ = ["HEAD", "LOCAL", "OF_KERNEL", "PARTIAL", "band_module"]
 
-HEAD, OF_KERNEL, LOCAL, PARTIAL = 11, 5, 3, 7  # words before the kernels; of a kernel, a local buffer, a partial result
+HEAD, OF_KERNEL, LOCAL, PARTIAL = 11, 5, 3, 7  # numbers of operands: header, kernel, local buffer, partial result
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER, WORDS = I8.as_pointer(), I64.as_pointer()
 NO_MEMORY = 5  # the status of a chunk without memory
@@ -128,8 +128,8 @@ class _Task:
         b.store(b.sdiv(b.sub(words, begin), ir.Constant(I64, 8)), self.position)
 
     def _local(self, record: Any, own: Any, low: Any) -> None:
-        """Set the address of a local buffer to the virtual address of its row 0, so that rows of this strip are in
-        memory."""
+        """Set the location of a local buffer to the virtual location of its row 0, so that the rows of this strip are
+        in the memory of the strip."""
         b = self.b
         number, begin, row = (_word(b, record, k) for k in range(LOCAL))
         self._place(own, number, self.count, b.sub(begin, b.mul(low, row)))

@@ -46,7 +46,7 @@ def is_zen() -> bool:
 
 def has_small_kernels() -> bool:
     """Whether OpenBLAS has kernels for small products that are faster than the generated GEMM, except if only the first
-    factor is transposed. It has them for all CPUs with AVX-512, but they are used on AMD only."""
+    factor is transposed. OpenBLAS has them for all CPUs with AVX-512, but uses them on AMD only."""
     return is_zen() and has_masks_of_bytes()
 
 

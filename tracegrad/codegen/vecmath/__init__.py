@@ -3,13 +3,14 @@
 `call` emits the call of a scalar function of its own module, which is inlined: straight-line code of FMAs, selects and
 integer operations on bits, in float64 or float32 throughout. A loop over it vectorizes on any machine, and the vector
 body and the scalar tail give the same bits. NaN, infinities, -0.0 and denormals, in and out, are as in NumPy. No
-fast-math flag is set and the control register is not touched. The floating-point exception flags mean nothing.
+fast-math flag is set and the control register is not touched. The floating-point exception flags are meaningless.
 
-The error is at most 1 ulp for exp and log, 4 ulp for erfc, ndtr, sech2, silu, gelu_tanh and x_ndtr, 8 ulp for the
-derivatives, and 2 ulp for the others, over the whole range, in both formats. All functions are polynomials of this
-package (`exp`, `log`, `trig`, `erf`, `derivatives`, `power`), and none calls the C library. A rare argument is computed
-out of line, lane by lane: sin, cos and tan of a huge argument (from 2**40 on, 2**17 in float32), and sinc_slope very
-close to its roots. In a vector, power is computed out of line unless a positive normal number gives a normal number.
+The error is at most 1 ulp for exp and log, 4 ulp for erfc, ndtr, sech2, silu, gelu_tanh and x_ndtr, and 8 ulp for the
+derivatives. It is 2 ulp for all others. The bounds hold over the whole range, in both formats. All functions are
+polynomials of this package (`exp`, `log`, `trig`, `erf`, `derivatives`, `power`), and none calls the C library. A rare
+argument is computed out of line, lane by lane: sin, cos and tan of a huge argument (from 2**40 on, 2**17 in float32),
+and sinc_slope very close to its roots. A power in a vector is computed out of line, unless it is a normal power of a
+positive normal number.
 """
 
 from __future__ import annotations

@@ -23,10 +23,9 @@ def call_where(condition: Mask, name: str, body: Callable[[Real], Real], x: Real
     `body` becomes a separate function, `tg.rare_<name>`, called after a branch. For a vector, it is called for each
     lane for which the condition holds.
 
-    LLVM's loop vectorizer leaves a loop with a call scalar, unless the callee has a masked vector variant (the function
-    attribute `vector-function-abi-variant` of the LLVM Language Reference). With a variant for two lanes only it
-    vectorizes wider loops too, and calls the scalar function lane by lane, each call after a test of its lane's bit in
-    the mask.
+    LLVM does not vectorize a loop with a call, unless the callee has a masked vector variant (the function attribute
+    `vector-function-abi-variant` of the LLVM Language Reference). A variant for two lanes is enough for wider loops:
+    LLVM then calls the scalar function lane by lane, after a test of the lane's bit in the mask.
     """
     builder, form, lanes = x.builder, x.format, lanes_of(x.format.real)
     function = _rare_function(builder.module, FORMATS[form.name], name, body)
@@ -75,7 +74,7 @@ def call_unless_all(
 
 
 def computed_if_any(condition: Mask, body: Callable[[], Sequence[Real]], otherwise: Sequence[Real]) -> Sequence[Real]:
-    """The results of `body`, equal to `otherwise` where the condition does not hold; for vectors, computed behind a
+    """The results of `body`, equal to `otherwise` where the condition does not hold; for vectors, computed after a
     branch, because the condition rarely holds."""
     builder, lanes = condition.builder, lanes_of(condition.format.real)
     if not lanes:
@@ -130,7 +129,7 @@ def _lane_by_lane(module: ir.Module, function: ir.Function, form: Format) -> ir.
     return several
 
 
-# Cold code is not worth the time to optimize it.
+# Function attributes of cold code.
 RARELY = ("cold", "nounwind", "willreturn", "memory(none)")
 
 
@@ -180,7 +179,7 @@ def _offer_in_pairs(module: ir.Module, function: ir.Function, form: Format) -> N
 
 
 def _keep(module: ir.Module, function: ir.Function) -> None:
-    """List `function` among the functions that LLVM must keep although nothing calls them yet."""
+    """Add `function` to the list of functions that LLVM must not remove although it sees no call of them."""
     saved: Any = module.globals.get("llvm.compiler.used")
     if saved is None:
         saved = ir.GlobalVariable(module, ir.ArrayType(ir.IntType(8).as_pointer(), 0), "llvm.compiler.used")

@@ -1,7 +1,7 @@
 """Emit the fused derivatives of silu, gelu and sinc, accurate close to their roots.
 
-The functions are silu, silu_slope, gelu_tanh, gelu_tanh_slope, x_ndtr, x_ndtr_slope and sinc_slope. The values too are
-accurate where they go to zero and an exponential is no normal number.
+The functions are silu, silu_slope, gelu_tanh, gelu_tanh_slope, x_ndtr, x_ndtr_slope and sinc_slope. The values are
+also accurate where they approach zero and an exponential is not a normal number.
 
 The formulas and polynomials are shared with `ops.numerics.accurate_derivatives`. Value and derivative of silu share one
 exponential, e**(-|x| - r) with the root r, which LLVM then computes once. The same holds for gelu and gelu_tanh.
@@ -72,7 +72,7 @@ def _below(x: Real) -> Real:
 
 
 def _from_root(x: Real, table: Mapping[str, tuple[float, float]]) -> Pair:
-    """x - r in two words."""
+    """x - r in two words, with the root r from a table."""
     root, root_low = x.pick(table)
     d = fast_two_sum(x, x.constant(-root))
     return Pair(d.hi, d.lo - root_low)

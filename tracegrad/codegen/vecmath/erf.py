@@ -1,11 +1,11 @@
 """Emit exponentials of squares and the error functions: gauss, gauss_half, erf, erfc, ndtr.
 
-The square is held in two words, so an exponential of -x**2 keeps its digits however small it is. A derivative of erf
+The square is held in two words, so an exponential of -x**2 is accurate however small it is. A derivative of erf
 contains the exponential of erf, which LLVM then computes once.
 
-erf: up to `SMALL_END`, x + x * p(x**2), p a minimax fit of erf(x)/x - 1; from there on, 1 - e**-x**2 * q(1 / (x + 2)),
-q a fit of e**x**2 * erfc(x) weighted by e**-x**2 / erf(x), so that it is tight where erfc counts, up to where erf
-rounds to 1 (both fits as in `exp`).
+erf: up to `SMALL_END`, x + x * p(x**2), with p a minimax fit of erf(x)/x - 1. From there on, it is
+1 - e**-x**2 * q(1 / (x + 2)). q is a fit of e**x**2 * erfc(x), up to the point where erf rounds to 1. The weights
+e**-x**2 / erf(x) make q accurate where erfc is significant. Both are fits as in `exp`.
 
 erfc: the algorithm of `ops.numerics.accurate`.
 """

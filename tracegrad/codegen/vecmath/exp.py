@@ -1,9 +1,9 @@
 """Emit the exponential family: exp, exp2, expm1, sigmoid, tanh, sech2, sinh, cosh.
 
-All use one range reduction (Cody & Waite 1980): x = k*ln2 + r, |r| <= ln2/2, where ln2 is two words of the format and
-both products enter by FMA, and one polynomial, e**r = 1 + r + r**2 * q(r). `q` is a minimax fit (Lawson-weighted least
-squares in 60 digits, the lowest coefficients rounded one by one and the rest refitted) of (e**r - 1 - r) / r**2 on
-|r| <= 0.3467, for a relative error of r + r**2 * q(r) under 2**-61 (float64) and 2**-26 (float32).
+All use one range reduction (Cody & Waite 1980): x = k*ln2 + r, |r| <= ln2/2. ln2 is two words of the format, and both
+products enter by FMA. All use one polynomial, e**r = 1 + r + r**2 * q(r). `q` is a minimax fit of (e**r - 1 - r) / r**2
+on |r| <= 0.3467, by Lawson-weighted least squares in 60 digits. The lowest coefficients are rounded one by one, and the
+rest is refitted. The relative error of r + r**2 * q(r) is under 2**-61 (float64) and 2**-26 (float32).
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ EXP = {
         0.0013838676968589425,
     ),
 }
-# (2**f - 1) / f on |f| <= 1/2, (sinh(r) - r) / r**3 and (cosh(r) - 1) / r**2 in r**2, for relative errors of the whole
-# under 2**-57.7, 2**-61.6 and 2**-70 (float64), and 2**-28.3, 2**-26.1 and 2**-33.2 (float32).
+# Fits of (2**f - 1) / f on |f| <= 1/2, and of (sinh(r) - r) / r**3 and (cosh(r) - 1) / r**2 in r**2. Relative errors
+# are under 2**-57.7, 2**-61.6 and 2**-70 (float64), and 2**-28.3, 2**-26.1 and 2**-33.2 (float32).
 EXP2 = {
     "f64": (
         0.6931471805599453,
@@ -118,10 +118,10 @@ COSH = {
     ),
     "f32": (0.5, 0.041666459292173386, 0.0013935425085946918),
 }
-# From here on up e**x overflows; from here on down it and x * e**x round to zero (all clear of the last such number).
+# e**x overflows above the first bound. e**x and x * e**x round to zero below the second. Both have a margin.
 OVERFLOW = {"f64": 710.0, "f32": 89.0}
 UNDERFLOW = {"f64": -760.0, "f32": -112.0}
-# From here on sech(x)**2 is less than the least normal number; tanh(x) rounds to 1 long before.
+# sech(x)**2 is less than the least normal number above this bound; tanh(x) rounds to 1 far below it.
 SATURATED = {"f64": 355.05, "f32": 44.51}
 
 
@@ -203,10 +203,10 @@ def expm1(x: Real) -> Real:
 
 
 def _expm1_of_twice(x: Real) -> tuple[Real, Real]:
-    """(e**2|x| - 1) / 8, which tanh and its derivative share, and the factor of its reciprocal for the reciprocal of 4
-    * (e**2|x| - 1), if it is large.
+    """g = (e**2|x| - 1) / 8, which tanh and its derivative share, and a factor near 1/2, such that factor / g is
+    4 / (e**2|x| - 1).
 
-    With |x| = k*ln2/2 + r it is 2**(k-2) * (p + 1/2) - 1/8, p = (e**2r - 1) / 2. In float32 the low word of ln2 is so
+    With |x| = k*ln2/2 + r, g is 2**(k-2) * (p + 1/2) - 1/8, p = (e**2r - 1) / 2. In float32 the low word of ln2 is so
     small that tanh does not need it; then k*low, with k = 2|x| / ln2, is left to the factor.
     """
     magnitude = absolute(x).at_most(x.pick(SATURATED))
@@ -231,8 +231,8 @@ def sech2(x: Real) -> Real:
 
 
 def tanh(x: Real) -> Real:
-    """tanh |x| = g / (g + 1/4) with g as in `sech2`, corrected by the remainder g - t*g - t/4, whose sums are exact
-    where it matters."""
+    """t = tanh |x| = g / (g + 1/4) with g as in `sech2`, corrected by the remainder g - t*g - t/4. The sums of the
+    remainder are exact where it matters."""
     g, _ = _expm1_of_twice(x)
     inverse = 1.0 / (g + 0.25)
     result = g * inverse

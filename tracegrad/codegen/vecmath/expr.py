@@ -1,8 +1,8 @@
-"""Expression language of `vecmath`: Python operators that emit LLVM IR.
+"""Define the expression language of `vecmath`: Python operators that emit LLVM IR.
 
 A `Real` is a float64 or float32 SSA value, a `Bits` the integer of the same width, a `Mask` a one-bit boolean; or
-vectors of them. Each operator emits one instruction. Nothing is folded, reordered or contracted, and no fast-math flag
-is set, so a body has the same meaning in either format, for one value or a vector. A Python number next to a `Real`
+vectors of them. Each operator emits one instruction, without folding, reordering, contraction or fast-math flags. A
+body therefore has the same meaning in either format, for one value or a vector. A Python number next to a `Real`
 becomes a constant of its format. There is no control flow: a choice is a `select`. `cold_paths` has the exceptions.
 
 Two-word numbers (`Pair`, an unevaluated sum `hi + lo`) carry the digits that one rounding would lose. The error-free
@@ -60,7 +60,7 @@ class Format:
 
     @property
     def shifter(self) -> float:
-        """1.5 * 2**mantissa: adding it rounds a small number to an integer, kept in the sum's low bits."""
+        """1.5 * 2**mantissa: adding it rounds a small number to an integer in the low bits of the sum."""
         return 1.5 * 2.0**self.mantissa
 
     @property

@@ -38,7 +38,7 @@ def of_lanes(t: Any, lanes: int) -> Any:
 
 
 def shaped(t: Any, like: Any) -> Any:
-    """The scalar type `t`, or a vector of it with as many lanes as the value `like`."""
+    """The scalar type `t`, or a vector of it with the number of lanes of the value `like`."""
     return of_lanes(t, lanes_of(like.type))
 
 

@@ -1,8 +1,9 @@
 """Emit the logarithms and the functions derived from them: log, log2, log10, log1p, arcsinh, arccosh, arctanh.
 
-All use x = 2**k * (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), and the odd series in s = f / (2 + f) (Tang 1990), arranged so
-that f stays exact: log(1+f) = f - s * (f - R(s**2)). R(z) = z * p(z), with p a minimax fit (as in `exp`) of
-(log((1+s)/(1-s)) - 2*s) / s**3 on 0 <= z <= 0.02945, for a relative error under 2**-59 (float64) and 2**-30 (float32).
+All use x = 2**k * (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), and the odd series in s = f / (2 + f) (Tang 1990). The series
+is arranged so that f stays exact: log(1+f) = f - s * (f - R(s**2)), R(z) = z * p(z). p is a minimax fit (as in `exp`)
+of (log((1+s)/(1-s)) - 2*s) / s**3 on 0 <= z <= 0.02945. Its relative error is under 2**-59 (float64) and 2**-30
+(float32).
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ LOG = {
     ),
     "f32": (0.6666677594184875, 0.3997757136821747, 0.2987135052680969),
 }
-# The word of sqrt(1/2).
+# The bits of sqrt(1/2) as an integer.
 HALF_SQRT = {"f64": 0x3FE6A09E667F3BCD, "f32": 0x3F3504F3}
 # log2(1 + f) / f and log10(1 + f) / f for |f| as above, to relative errors under 2**-27 and 2**-25.
 LOG2_F32 = (
@@ -113,14 +114,14 @@ def split(x: Real, denormals: bool = True, tested: bool = False) -> Split:
         x, base = computed_if_any(is_denormal, grown, (operands, usual)) if tested else grown()
     word = _moved(x)
     exponent = word >> form.mantissa
-    # An integer below 2**mantissa, put under the exponent of 2**mantissa, is that sum as a number.
+    # An integer below 2**mantissa, combined with the exponent bits of 2**mantissa, is the sum of both as a float.
     k = (exponent | ((form.bias + form.mantissa) << form.mantissa)).real - base
     m = ((word & ((1 << form.mantissa) - 1)) + half_sqrt).real
     return Split(k, m, exponent)
 
 
 def _moved(x: Real) -> Bits:
-    """The word of x, shifted such that its exponent is the exponent of x / m."""
+    """The bits of x, moved so that the exponent is the exponent of x / m."""
     return x.bits + ((x.format.bias << x.format.mantissa) - x.pick(HALF_SQRT))
 
 
@@ -160,11 +161,11 @@ def log(x: Real) -> Real:
 
 def _log1p_of_pair(x: Pair, more: Real | float = 0.0) -> Real:
     """log(1 + hi + lo) + more*ln2, for finite hi > -1."""
-    # Exact in this order too, for 1 is a multiple of an ulp of hi, unless hi is too large for it to matter.
+    # Exact in this order too, because 1 is a multiple of an ulp of hi, unless hi is too large for 1 to matter.
     total = fast_two_sum(x.hi.constant(1.0), x.hi)
     parts = split(total.hi, denormals=False)
     form = x.hi.format
-    # 2**(1 - k); as zero for the largest k, where the low word no longer counts.
+    # 2**(1 - k), or zero for the largest k, where the low word is insignificant.
     twice_scale = ((parts.exponent.constant(2 * form.bias + 1) - parts.exponent) << form.mantissa).real
     low = (total.lo + x.lo) * 0.5 * twice_scale
     return _assemble(parts.k + more, fast_two_sum(parts.m - 1.0, low))

@@ -1,8 +1,8 @@
 """Emit power and the cube root.
 
-power is 2**(y * log2|x|) with the logarithm and the product in two words. With s = f / (2 + f) as in `log`,
-log2(1 + f) = s * (2 + z * (2/3 + z * q(z))) / ln2, z = s**2, q a minimax fit (as in `exp`) for a relative error of the
-whole under 2**-66 (float64) and 2**-36 (float32): ten bits beyond the format for the exponent to lose.
+power is 2**(y * log2|x|) with the logarithm and the product in two words. With s = f / (2 + f) as in `log`, and
+z = s**2, log2(1 + f) = s * (2 + z * (2/3 + z * q(z))) / ln2. q is a minimax fit (as in `exp`). The relative error is
+under 2**-66 (float64) and 2**-36 (float32): ten bits beyond the format, which the exponent may lose.
 """
 
 from __future__ import annotations
@@ -67,15 +67,15 @@ EXP2_TAIL = {
     ),
 }
 
-# The word of x without its last bits, divided by -3 and moved, is that of a number near x**(-1/3): r, by which its cube
-# times x is less than 1, is within 0.1021. Fits of ((1 - r)**(-1/3) - 1) / r there, to 2**-23.3 and 2**-18.4 of a root.
+# The bits of x without the last ones, divided by -3 and shifted, are the bits of a y near x**(-1/3): 1 - x * y**3 = r
+# is within 0.1021. Fits of ((1 - r)**(-1/3) - 1) / r there, to 2**-23.3 and 2**-18.4 of a root.
 _CUT = {"f64": 20, "f32": 9}
 _MOVED = {"f64": 1363.932 * 2.0**32, "f32": 169.2653 * 2.0**14}
 _MORE = {
     "f64": (0.3333290105691127, 0.22221413488092134, 0.17449689810556743, 0.14597484079420395),
     "f32": (0.3333275294007972, 0.22349830848916988, 0.17470886631320373),
 }
-# Below this, the error of the root would be a denormal number; made larger by 8**grow, it is none.
+# The error of the root of a smaller number would be denormal, so such a number is scaled by 8**grow.
 _SMALL = {"f64": (2.0**-900, 60), "f32": (2.0**-96, 18)}
 
 
@@ -99,7 +99,7 @@ def _log2_pair(k: Real, m: Real) -> Pair:
     low = fma(z, derivative, -rise) + fma(z, derivative_low, first_low)
     low = total.lo + fma(fma(s, s, -z), derivative, low)
     high = s * total.hi
-    # s_low adds its part of the derivative by s, except a ten-thousandth of it.
+    # s_low is multiplied by the derivative by s, to one part in ten thousand.
     low = fma(s_low, fma(rise, 2.0, total.hi), fma(s, low, fma(s, total.hi, -high)))
     result = fast_two_sum(k, high)
     return Pair(result.hi, result.lo + low)
@@ -119,7 +119,7 @@ def _log2_parts(k: Real, m: Real) -> Pair:
 def _inverse_cbrt(x: Real) -> Real:
     """x**(-1/3) of a positive normal number, to some 20 bits."""
     form, cut = x.format, x.pick(_CUT)
-    # An integer below 2**mantissa, put under the exponent of 2**mantissa, is that sum as a number.
+    # An integer below 2**mantissa, combined with the exponent bits of 2**mantissa, is the sum of both as a float.
     base = 2.0**form.mantissa
     word = ((x.bits >> cut) | ((form.bias + form.mantissa) << form.mantissa)).real
     y = (fma(word, -1 / 3, base * 4 / 3 + x.pick(_MOVED)).bits << cut).real
@@ -128,8 +128,8 @@ def _inverse_cbrt(x: Real) -> Real:
 
 
 def cbrt(x: Real) -> Real:
-    """x * y**2 with y near x**(-1/3), corrected: e * y**2 is subtracted in the right proportion, with e the excess of
-    its cube over x."""
+    """x * y**2 with y near x**(-1/3), corrected: with e the excess of its cube over x, a fraction of e * y**2 is
+    subtracted."""
     magnitude = absolute(x)
     small, grow = x.pick(_SMALL)
     is_small = magnitude < small
@@ -138,7 +138,7 @@ def cbrt(x: Real) -> Real:
     square = inverse * inverse
     root = scaled * square
     excess = fma(root * root, root, -scaled) * square
-    # (1 + d)**(-1/3) = 1 - d/3 + 2*d**2/9 - ..., of which float32 needs no more than d/3.
+    # (1 + d)**(-1/3) = 1 - d/3 + 2*d**2/9 - ...; the term d/3 is enough for float32.
     part = fma(excess * inverse, -2 / 9, 1 / 3) if x.format.name == "f64" else x.constant(1 / 3)
     root = fma(-excess, part, root)
     root = copysign(select(is_small, root * 2.0**-grow, root), x)
@@ -197,7 +197,7 @@ def power(x: Real, y: Real) -> Real:
     result, word, total = _power_of_parts(parts.k, parts.m, y)
     form = x.format
     infinity = (2 * form.bias + 1) << form.mantissa
-    # As integers: for two comparisons of numbers LLVM writes longer code.
+    # Compared as integers, because LLVM emits longer code for two comparisons of floats.
     usual = (x.bits - 1).below(infinity - 1) & (absolute(total) < form.bias * 0.98 - 2.0)
     joined = (result.bits + (word.bits << form.mantissa)).real
     return call_unless_all(usual, "power_with_limits", _with_limits, (x, y, result, word, total), joined)

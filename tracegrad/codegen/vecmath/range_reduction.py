@@ -1,9 +1,9 @@
 """Emit the Payne-Hanek range reduction (1983) of huge arguments of the circular functions, in wide integers.
 
-With x = M * 2**e, M an integer, the quadrant and the fraction of x * 2/pi depend on few of the bits of 2/pi: bits far
-to the left make multiples of 4, and bits far to the right do not count. LLVM computes with integers of any width, so
-the reduction is one shift, one product, and the conversion of the rest to two words. It is scalar code, for
-`call_where`.
+With x = M * 2**e, M an integer, the quadrant and the fraction of x * 2/pi depend on few bits of 2/pi. Bits far to the
+left contribute multiples of 4, and bits far to the right are insignificant. LLVM computes with integers of any width,
+so the reduction is one shift, one product, and the conversion of the rest to two words. It is scalar code, which
+`call_where` calls.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ TWO_OVER_PI = int(
     16,
 )
 
-# Width of the product: two bits of quadrant, as many as M has that are wrong, as many as cancel in the
-# number closest to a multiple of pi/2 (62, 32), and the bits of the result with more than enough to round
-# it by.
+# Width of the product: two bits of the quadrant; one wrong bit per bit of M; the bits that cancel in the
+# number closest to a multiple of pi/2 (62, 32); and the bits of the result, with enough more bits to round
+# it.
 PRODUCT = {"f64": ir.IntType(192), "f32": ir.IntType(128)}
 
 
@@ -69,7 +69,7 @@ def reduce_huge(x: Real) -> tuple[Pair, Bits]:
     window = _window(builder, TWO_OVER_PI >> (TWO_OVER_PI_BITS - known), shift.value, wide)
     product = builder.mul(window, builder.zext(integer.value, wide))
 
-    # Without the quadrant, the fraction is a signed number, and the nearer multiple the one to count from.
+    # Without the bits of the quadrant, the fraction is the signed distance from the nearest multiple.
     signed = builder.shl(product, wide(2))
     negative = builder.icmp_signed("<", signed, wide(0))
     quadrant = builder.add(builder.lshr(product, wide(fraction_bits)), builder.zext(negative, wide))

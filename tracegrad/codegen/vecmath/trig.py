@@ -1,7 +1,7 @@
 """Emit the circular functions and their inverses: sin, cos, tan, arcsin, arccos, arctan, arctan2.
 
-sin, cos and tan subtract a multiple of pi/2 from x, in three words (Cody & Waite 1980), and hold the remainder in two,
-so it is accurate to the last digit close to the zeros too. That holds up to `REACH`. A larger argument is computed lane
+sin, cos and tan subtract a multiple of pi/2 from x, in three words (Cody & Waite 1980). The remainder has two words, so
+it is accurate to the last digit close to the zeros too. That holds up to `REACH`. A larger argument is computed lane
 by lane (`call_where`, `reduce_huge`).
 
 The polynomials are minimax fits (as in `exp`) in z = r**2: of (f(r) - r) / r**3 for sin and tan on |r| <= pi/4, arctan
@@ -233,7 +233,7 @@ def arctan2(y: Real, x: Real) -> Real:
 
 
 def _arcsin_parts(x: Real) -> tuple[Real, Real, Mask]:
-    """s and arcsin(s) - s, for s = |x|, or s = sqrt((1 - |x|) / 2) if |x| is above 1/2 (the mask)."""
+    """s and arcsin(s) - s, with s = |x|, or s = sqrt((1 - |x|) / 2) if |x| is above 1/2 (the mask)."""
     a = absolute(x)
     above = a > 0.5
     z = select(above, 0.5 - a * 0.5, a * a)

@@ -102,11 +102,11 @@ def _zeros(x: Any) -> Any:
     return vspace(x).zeros()
 
 
-# -- giving rules ------------------------------------------------------------------------------------------------------
+# -- setting rules -----------------------------------------------------------------------------------------------------
 def defvjp_argnums(fun: Any, vjpmaker: Callable[..., Any]) -> None:
     """Set `vjpmaker(argnums, ans, args, kwargs)`: the function from a cotangent to the arguments' cotangents.
 
-    For a function that is no primitive, such as NumPy's and SciPy's, the rule has no effect.
+    The rule has no effect for a function that is no primitive, such as the functions of NumPy and SciPy.
 
     >>> @primitive
     ... def product(x, y):
@@ -151,7 +151,7 @@ def defvjp(fun: Any, *vjpmakers: Callable[..., Any] | None, argnums: Iterable[in
 def defjvp_argnums(fun: Any, jvpmaker: Callable[..., Any]) -> None:
     """Set `jvpmaker(argnums, gs, ans, args, kwargs)`: the output's tangent for tangents `gs` of these arguments.
 
-    For a function that is no primitive, such as NumPy's and SciPy's, the rule has no effect.
+    The rule has no effect for a function that is no primitive, such as the functions of NumPy and SciPy.
     """
     if rules := _rules_of(fun):
         rules.pushes = jvpmaker
@@ -197,7 +197,7 @@ def defjvp(fun: Any, *jvpfuns: Any, argnums: Iterable[int] | None = None) -> Non
 
 
 def def_linear(fun: Any) -> None:
-    """Say that a primitive is linear in each of its arguments: its tangents are its own values.
+    """Declare that a primitive is linear in each of its arguments: its tangents are its own values.
 
     >>> @primitive
     ... def twice(x):
@@ -233,7 +233,7 @@ class _RulesOf:
             setattr(rules, self._kind, rule)
 
     def pop(self, fun: Any, *default: Any) -> Any:
-        """Take the rule of a primitive from it."""
+        """Remove the rule of a primitive, and return it."""
         if fun not in self and default:
             return default[0]
         rule, self[fun] = self[fun], None
@@ -268,7 +268,7 @@ class _Call:
         self.rules, self.structure = rules, structure
         self.result: Any = None
 
-    # Calls that differ in their leaves only are equal.
+    # Two calls are equal if they differ only in their leaves.
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Call) and (self.rules, self.structure) == (other.rules, other.structure)
 

@@ -30,7 +30,7 @@ class VSpace:
         raise NotImplementedError
 
     def standard_basis(self) -> Iterator[Any]:
-        """Yield the values with one element 1 and, for complex ones, those with one element 1j."""
+        """Yield the values with one element 1 and, for complex values, the values with one element 1j."""
         raise NotImplementedError
 
     def randn(self) -> Any:

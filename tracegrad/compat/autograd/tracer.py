@@ -14,7 +14,7 @@ __all__ = ["Box", "getval", "isbox", "notrace_primitive", "primitive", "register
 
 
 class _OfTraced(type):
-    takes_traced = True  # traced code's `isinstance` asks this class, of the traced value
+    takes_traced = True  # `isinstance` in traced code calls this metaclass with the traced value
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isbox(instance)
@@ -60,8 +60,8 @@ def getval(x: Any) -> Any:
 def _value_of_box(x: Any) -> Any:
     if isbox(x):
         return getval(x)
-    raise AttributeError  # the class's own, which names it
+    raise AttributeError  # the caller's class raises its own error, which names the attribute
 
 
-# Packages take boxes off themselves: `while isinstance(x, ArrayBox): x = x._value`.
+# Packages unwrap boxes themselves: `while isinstance(x, ArrayBox): x = x._value`.
 setattr(ArrayMethods, "_value", property(_value_of_box))  # noqa: B010 no attribute that ArrayMethods declares

@@ -36,7 +36,7 @@ def conjugate(x: Any) -> Any:
 
 
 def make_vjp(fun: Function, x: Any) -> tuple[Function, Any]:
-    """Compute `(vjp, value)`: the value at `x`, and the function from its cotangents to those of `x`.
+    """Compute `(vjp, value)`: the value at `x`, and the function from its cotangents to cotangents of `x`.
 
     >>> vjp, value = make_vjp(lambda x: x**2, 3.0)
     >>> print(value, vjp(10.0))

@@ -31,7 +31,7 @@ def wraps(fun: Any, namestr: str = "{fun}", docstr: str = "{doc}", **kwargs: Any
         try:
             f.__name__ = namestr.format(fun=get_name(fun), **kwargs)
             f.__doc__ = docstr.format(fun=get_name(fun), doc=get_doc(fun), **kwargs)
-        except (AttributeError, TypeError, LookupError, ValueError):  # what has no name keeps none
+        except (AttributeError, TypeError, LookupError, ValueError):  # the callable stays unnamed
             pass
         return f
 
@@ -71,7 +71,7 @@ def unary_to_nary(unary_operator: Function) -> Function:
             argnums: Sequence[int] = (argnum,) if isinstance(argnum, int) else argnum
             places = [i % len(args) if -len(args) <= i < 0 else i for i in argnums]
             x = tuple([args[i] for i in places]) if several else args[places[0]]
-            # Other arrays and numbers are arguments of what is compiled, which is the same one whatever their values.
+            # Other arrays and numbers are arguments of the compiled function, which is the same for all their values.
             others = [i for i, v in enumerate(args) if i not in places and _is_value(v)]
             held = [None if i in others or i in places else v for i, v in enumerate(args)]
             passed = {name: v for name, v in kwargs.items() if _is_value(v)}

@@ -55,5 +55,5 @@ def _real(x: Any) -> Any:
 
 @call_joined.def_samples
 def _() -> Any:
-    # Of integers: it has no derivative.
+    # An integer sample, because the op has no derivative.
     yield (integers((3, 4), -9, 9),), {"op": "cast", "given": (("dtype", "complex64"),), "joined": (False,)}

@@ -27,7 +27,7 @@ __all__ = ["ForEach", "Rule", "custom_call", "opaque"]
 class Rule(Protocol):
     """Derivative rule of a call. `repr` is a Python literal that names it.
 
-    One with a true attribute `chooses` is told, by `pull(..., wanted=...)`, the inputs whose cotangents are wanted.
+    A rule with a true attribute `chooses` gets the inputs whose cotangents are wanted: `pull(..., wanted=...)`.
     """
 
     def pull(self, cotangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
@@ -86,7 +86,7 @@ class _NoRule:
 
 @custom_call.def_samples
 def _() -> Any:
-    # Of integers: a derivative needs a rule.
+    # Integer samples, because a derivative needs a rule.
     yield (np.arange(3), np.arange(4) > 1, np.zeros((), np.int64)), {"count": 2, "rule": _NoRule()}
 
 
@@ -117,7 +117,7 @@ class ForEach:
 
 @opaque.def_batch
 def _(size: int, batched: tuple[bool, ...], *inputs: Any, results: Any, call: Any) -> tuple[Any, ...]:
-    # Python code runs for one after the other, if it has no rule for many: the only op that does.
+    # Python code without a batching rule runs for one example after the other. No other op does.
     if not size:
         return tuple([full(shape=(0, *shape), value=0, dtype=name_of(dtype_named(dtype))) for shape, dtype in results])
     many = tuple([((size, *shape), dtype) for shape, dtype in results])
@@ -136,6 +136,6 @@ class _SumAndMean:
 
 @opaque.def_samples
 def _() -> Any:
-    # Of integers: it has no derivative.
+    # Integer samples, because the op has no derivative.
     results = (((), "i64"), ((4,), "f64"))
     yield (np.arange(4), np.arange(4)), {"results": results, "call": _SumAndMean()}

@@ -38,7 +38,7 @@ class _Failure:
     def __call__(self, *operands: Any) -> tuple[Any]:
         try:
             self.op.impl(*operands, **self.params)
-        except Exception as error:  # whatever it is, it has a number
+        except Exception as error:  # every exception has a number
             return (np.int64(failure_number(error)),)
         return (np.int64(0),)
 

@@ -129,7 +129,7 @@ def write_state(generator: Any, words: np.ndarray[Any, Any]) -> None:
 
 @record(slots=True, eq=False)
 class Moving:
-    """A generator that a call moves, with its state at the beginning of the call."""
+    """A generator that a call advances, with its state at the beginning of the call."""
 
     generator: Any
     before: np.ndarray[Any, Any]
@@ -144,7 +144,7 @@ class Moving:
         write_state(self.generator, words)
 
 
-# -- what is drawn of a state --------------------------------------------------------------------------------------
+# -- draws from a state --------------------------------------------------------------------------------------------
 class _Memory:
     """Direct access to a generator's state in memory, which is faster than NumPy's interface: for PCG64, two 128-bit
     numbers behind a pointer, and a half word."""
@@ -152,7 +152,7 @@ class _Memory:
     def __init__(self, generator: Any):
         at = generator.bit_generator.ctypes.state_address
         inside = ctypes.c_void_p.from_address(at).value or 0
-        self._generator = generator  # whose memory it is
+        self._generator = generator  # the owner of the memory
         self._wide = np.asarray((ctypes.c_uint64 * 4).from_address(inside))
         self._half = np.asarray((ctypes.c_uint32 * 2).from_address(at + 8))
 

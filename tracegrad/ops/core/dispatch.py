@@ -25,10 +25,10 @@ class Level(enum.IntEnum):
     VALUE = 3  # emits a node of a graph
     TRACED_TENSOR = 4  # emits a node and records
     SPAN = 5  # emits nodes, for an array whose size is a number of a loop
-    PAIR = 6  # emits nodes, for complex numbers of which the parts are values of a graph
-    PART = 7  # computes and writes down, within a function of several ops
+    PAIR = 6  # emits nodes, for complex numbers whose parts are values of a graph
+    PART = 7  # computes and records, within a function of several ops
     BATCH = 8  # computes for a batch
-    TERM = 9  # writes down: in the analysis of a derivative rule
+    TERM = 9  # records, in the analysis of a derivative rule
 
 
 class Carrier:
@@ -41,7 +41,7 @@ class Carrier:
     level = Level.PLAIN
     weak = False
     takes_any = False
-    # The dtype of a result of (dtype or class of a number, number of axes) pairs, if NumPy's promotion is not meant.
+    # A function from (dtype or class of a number, number of axes) pairs to the result dtype; None for NumPy's rules.
     common_dtype: Any = None
 
     @property
@@ -108,7 +108,7 @@ class TapeCarrier(Holder):
     """A carrier that records on a tape: a Tensor, or an array inside an eager derivative. `torch.tape` makes them."""
 
     __slots__ = ()
-    _face: Any  # the class that the values of this kind have, if no user made one of it
+    _face: Any  # the public class of values of this kind, unless the user has subclassed it
 
     def _like(self, array: Any) -> Any:
         """A value of the same public class that holds `array`."""

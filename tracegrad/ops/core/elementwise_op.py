@@ -2,8 +2,8 @@
 
     exp = elementwise("exp(x)", np.exp, "exp(x)", lambda t, ans, x: multiply(t, ans), domain=(-2, 2), doc="...")
 
-The arguments are the signature, the NumPy function, the scalar template, and per operand the rule
-`rule(t, ans, *operands)`, which is linear in `t` and serves as vjp and jvp alike (None where there is no derivative).
+The arguments are the signature, the NumPy function, the scalar template, and one rule per operand (None without a
+derivative). A rule `rule(t, ans, *operands)` is linear in `t` and serves as vjp and jvp alike.
 The call broadcasts and promotes once, with explicit `broadcast_to` and `cast`; rules and codegen only ever see operands
 of one shape.
 
@@ -68,7 +68,7 @@ class Elementwise(Op):
 
     def _resolver(self, loop: Any) -> Callable[..., Loop]:
         def resolve(*dtypes: Any) -> Loop:
-            dtypes = tuple(np.dtype(bool) if d is bool else d for d in dtypes)  # not weak, and the least of all dtypes
+            dtypes = tuple(np.dtype(bool) if d is bool else d for d in dtypes)  # bool is the lowest dtype, and not weak
             if all(d is int for d in dtypes):
                 dtypes = (np.dtype(np.int64),) * len(dtypes)  # NumPy compares two Python integers as objects
             try:
@@ -111,8 +111,8 @@ class Elementwise(Op):
         return tuple(conformed)
 
     def push(self, tangents: Sequence[Any], ans: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        # The rules act on each element by itself, so they are their own transposes; over the complex numbers only those
-        # of holomorphic ops.
+        # The rules act on each element by itself, so they are their own transposes. For complex numbers, only the rules
+        # of holomorphic ops are.
         moved = [i for i, t in enumerate(tangents) if t is not None]
         as_written = self.on_complex is AS_WRITTEN and "c" in (ans.dtype.kind, *(tangents[i].dtype.kind for i in moved))
         if self._jvp is not None or not moved or as_written:

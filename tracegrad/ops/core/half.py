@@ -85,5 +85,5 @@ def _bits(x: Any) -> Any:
 
 @call_in_half.def_samples
 def _() -> Any:
-    # Of integers: it has no derivative.
+    # An integer sample, because the op has no derivative.
     yield (integers((3, 4), 0, 9, dtype="uint16"),), {"op": "spacing", "given": (), "halves": (True,)}

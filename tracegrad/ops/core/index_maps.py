@@ -1,7 +1,7 @@
 """Describe data movement ops by index maps: from an index of the result to an index of an operand.
 
 A `reads` rule has the signature `rule(index, size, shapes, result, **params)`. `index` is the index of the wanted
-element (one expression per axis of the result), `size` turns an integer of the params into an expression, `shapes`
+element, one expression per axis of the result. `size` converts an integer of the params to an expression. `shapes`
 are the operand shapes and `result` is the result shape, as expressions. Expressions support `+`, `-` and `*`, and
 division through `size.divide`. The rule returns a list of `Read`s: the element is the operand's element at
 `Read.place` for the first read whose ranges all hold, and `fill` (a parameter of the op, or 0) if none does.

@@ -26,7 +26,7 @@ __all__ = [
     "relaid", "spread", "stand_in", "view_by", "with_strides_of",
 ]  # fmt: skip
 
-# Of the bits of what is asked of the memory of values in a trace: that nobody knows it, as of the arguments of regions.
+# Bit of a query for the memory order of a traced value: the order is not known, for example of region arguments.
 UNKNOWN = 1
 
 StandIn = np.ndarray[Any, Any]
@@ -189,7 +189,7 @@ def arranged(order: Any, shape: tuple[int, ...], dtype: np.dtype[Any], *like: St
         return None if list(order) == sorted(order) else in_order(order, shape, dtype.itemsize)
     if order == "C":
         return None
-    # Of an array that nobody reads or writes, NumPy sets aside the addresses only.
+    # The array is never read or written, so only its addresses are reserved.
     result = np.empty(shape, dtype, order) if order == "F" else np.empty_like(like[0], dtype, order, shape=shape)
     return None if result.flags.c_contiguous else result.strides
 

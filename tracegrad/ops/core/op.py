@@ -46,9 +46,9 @@ __all__ = [
 
 TABLE: dict[str, Op] = {}
 
-# What the derivative rules of an op, which are written for real numbers, are for complex ones: right as they stand,
-# because the op is linear with real coefficients or because they are written for both; or, because the op is
-# holomorphic, right up to conjugation.
+# Validity for complex numbers of derivative rules, which are written for real numbers. AS_WRITTEN: they hold as they
+# are, because the op is linear with real coefficients, or because they are written for both. HOLOMORPHIC: they hold up
+# to conjugation, because the op is holomorphic.
 AS_WRITTEN, HOLOMORPHIC = "as written", "holomorphic"
 
 Sample = tuple[tuple[Any, ...], dict[str, Any]]
@@ -104,7 +104,7 @@ class Op:
     - `aliases`: the result is a view of the first operand if NumPy makes a view; `def_put` defines how an update of
       the view changes the operand;
     - `steps`: of one operand, piecewise constant: its derivative is 0 wherever it exists;
-    - `bends`: of one operand, piecewise linear: its derivative depends on the operand by steps only;
+    - `bends`: of one operand, piecewise linear: its derivative is piecewise constant in the operand;
     - `pointwise`: each element of the result depends only on the operands' elements at the same index;
     - `order`: NumPy's memory order of the result (`tracegrad.ops.core.memory_order`), unless the form gives it;
     - `exact`: floating results are exact in the operand dtype, so nothing has to be rounded;
@@ -120,9 +120,9 @@ class Op:
     aliases = False
     steps = False
     bends = False
-    # Whether a call takes operands as `bind` does, which need not be made to conform.
+    # Whether a call takes its operands as `bind` does, without making them conform.
     takes_ready = True
-    # Ops without operands ask this hook whether a trace is under way; set by the trace layer.
+    # Ops without operands call this hook to get the recorder of the current trace; the trace layer sets it.
     ambient: Callable[[], Any] | None = None
 
     def __init__(self, name: str, operands: tuple[str, ...], impl: Callable[..., Any], doc: str, variadic: bool,
@@ -134,7 +134,7 @@ class Op:
         self.aval: Callable[..., Aval] = self._no_aval
         self.samples: Callable[[], Iterable[Sample]] | None = None
         self.put: Callable[..., Any] | None = None
-        self.view = impl  # of an op that `aliases`: the view, or None where `impl` copies, without reading elements
+        self.view = impl  # for `aliases`: returns the view, or None where `impl` copies; reads no elements
         self.alone: dict[int, Callable[..., Any]] = {}
         self.into: Callable[..., Any] | None = None
         self.meant: Callable[..., Any] | None = None
@@ -143,8 +143,8 @@ class Op:
         self._batch: Callable[..., Any] | None = None
         self._jvp: Callable[..., Any] | None = None
         self._order = ""
-        # By the classes of the operands, the function of operands and parameters that a carrier has put there: what
-        # `bind` does for them, without asking who leads.
+        # Dispatch cache: for the classes of the operands, a function of operands and parameters that a carrier has
+        # stored. `bind` calls it without determining the dispatching carrier.
         self.ways: dict[tuple[type, ...], Callable[..., Any]] = {}
         if listed and TABLE.setdefault(name, self) is not self:
             raise ValueError(f"op {name} is defined twice")
@@ -238,7 +238,7 @@ class Op:
     def def_jvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Define the forward-mode rule: `rule(tangents, ans, *operands, **params)` is the tangent of the result.
 
-        `tangents` has None for zero, but at least one tangent. Of an op with several results the rule gives a tuple.
+        `tangents` has None for zero, but at least one tangent. For an op with several results the rule returns a tuple.
         """
         self._jvp = rule
         return rule
@@ -294,7 +294,7 @@ class Op:
     def order(self) -> str:
         return self._order or self.form.order
 
-    # -- what the transforms ask -----------------------------------------------------------
+    # -- queries of transforms -------------------------------------------------------------
     def differentiable_in(self, i: int) -> bool:
         return self._vjp_all is not None or (0 if self.variadic else i) in self._vjp
 
@@ -366,7 +366,7 @@ class Op:
 def _conjugate(x: Any, like: Any) -> Any:
     """The complex conjugate of an operand, or of the placeholder of one that was not saved, in the dtype of `like`.
 
-    Of a real one, too: the logarithm of the negative base of a complex power is complex.
+    A real operand becomes complex too, because the logarithm of the negative base of a complex power is complex.
     """
     if type(x) in LITERALS:
         return complex(x).conjugate()

@@ -36,7 +36,7 @@ for _op in (bitwise_and, bitwise_or, bitwise_xor):
     _op.commutative = True
 
 
-# -- eight truths in a byte ------------------------------------------------------------------------------
+# -- eight booleans in a byte ------------------------------------------------------------------------------
 def _order(big: bool) -> Any:
     return "big" if big else "little"
 

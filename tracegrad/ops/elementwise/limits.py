@@ -20,7 +20,7 @@ from tracegrad.ops.shape.linear import broadcast_to, cast, stop_gradient, zeros_
 
 __all__ = ["RULES", "limited", "with_slopes"]
 
-# By the name of a rule, the slope of the value in each operand: `slope(value, *operands)`.
+# For each rule, the derivative of the value in each operand: `derivative(value, *operands)`.
 RULES: dict[str, tuple[Callable[..., Any], ...]] = {}
 
 
@@ -53,9 +53,9 @@ def _(value: Aval, *operands: Aval, rule: str) -> Aval:
 
 def _slope(i: int, t: Any, xs: Sequence[Any], rule: str) -> Any:
     if not i:
-        return zeros_like(xs[0])  # all of it is that of the others
+        return zeros_like(xs[0])  # the derivative is taken in the other operands only
     if rule not in RULES:
-        importlib.import_module("tracegrad.ops.special.derivatives")  # which adds its own
+        importlib.import_module("tracegrad.ops.special.derivatives")  # the import adds its rules
     return TABLE["multiply"](t, RULES[rule][i - 1](*xs))
 
 

@@ -72,7 +72,7 @@ modf.def_samples(_samples)
 
 # -- frexp -----------------------------------------------------------------------------------------------
 def _of_mantissa(t: Any, ans: Any, x: Any) -> Any:
-    # The mantissa over x is a power of two; of 0, inf and nan the mantissa is the number itself.
+    # The mantissa over x is a power of two. The mantissa of 0, inf and nan is the number itself.
     apart = logical_and(isfinite(x), not_equal(x, 0.0))
     return multiply(t, where(apart, divide(ans, where(apart, x, 1.0)), 1.0))
 

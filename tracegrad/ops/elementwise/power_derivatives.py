@@ -25,10 +25,11 @@ __all__: list[str] = []
 def _mixed(derivative: Any, x: Any, y: Any) -> Any:
     """The mixed derivative of x**y in both operands, x**(y - 1) * (1 + y * log(x)).
 
-    Of y * x**(y - 1) it is forgotten where 0**0 jumps to 0, and of x**y * log(x) where both are infinite or 0.
+    Formulas derived from y * x**(y - 1) ignore the jump of 0**0, and formulas derived from x**y * log(x) have no value
+    where both factors are infinite or 0.
     """
     at_zero = equal(x, 0)
-    base = where(at_zero, 0.0, x)  # of -0.0, the limit from above: from below there is none
+    base = where(at_zero, 0.0, x)  # -0.0 gets the limit from above, because there is none from below
     factor = power(base, subtract(y, 1))
     grown = multiply(y, log(where(logical_and(at_zero, equal(y, 0)), 1.0, base)))
     return where(equal(factor, 0), 0.0, multiply(factor, add(grown, 1)))

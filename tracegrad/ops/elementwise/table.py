@@ -79,7 +79,7 @@ def exponent(x: Any, y: Any) -> Any:
 def _divisor_rule(t: Any, ans: Any, x: Any, y: Any) -> Any:
     if t.dtype.kind == "c":  # the same, with the signs of zeros that PyTorch has
         return multiply(divide(negative(t), y), ans)
-    return negative(multiply(divide(t, y), ans))  # what x gets has the quotient too
+    return negative(multiply(divide(t, y), ans))  # the rule of x has the quotient too
 
 
 def power_in_base(x: Any, y: Any) -> Any:
@@ -132,8 +132,8 @@ def _power(x: Any, y: Any) -> Any:
     answer = np.power(x, y)
     if is_literal(y) or y.dtype.kind != "f" or not (y.size == 1 or 0 in y.strides) or not (half := y == 0.5).any():
         return answer
-    # To NumPy an exponent that one loop has throughout is a number; an operand must not mean another thing by how it
-    # lies in memory.
+    # NumPy treats an exponent with stride 0 as a number, with another result for 0.5. The result must not depend on the
+    # memory layout of an operand.
     with np.errstate(all="ignore"):
         return np.where(half, np.sqrt(np.where(np.equal(x, -np.inf), np.inf, x) + 0.0), answer).astype(answer.dtype)
 
@@ -273,7 +273,7 @@ arccos = op("arccos(x)", np.arccos, "arccos(x)", lambda t, ans, x: negative(divi
 def _arctan_rule(t: Any, ans: Any, x: Any) -> Any:
     if x.dtype.kind == "c":
         return divide(t, add(square(x), 1))
-    far = isinf(x)  # where 0 times the slope of the square is nan
+    far = isinf(x)  # 0 times the derivative of the square is nan there
     return where(far, 0.0, divide(t, add(square(where(far, 0.0, x)), 1)))
 
 

@@ -33,7 +33,7 @@ def diagonal(x: Any, *, offset: int, axes: tuple[int, int]) -> Any:
     for axis, start in zip(axes, (max(-offset, 0), max(offset, 0))):
         index[axis] = builtins.slice(start, start + n)
     names = [k for k in range(x.ndim) if k not in axes]
-    # What np.diagonal gives is read-only.
+    # The result of np.diagonal is read-only.
     return np.einsum(x[tuple(index)], [x.ndim if k in axes else k for k in range(x.ndim)], [*names, x.ndim])
 
 

@@ -53,7 +53,7 @@ def _place(starts: Sequence[Any], sizes: Sequence[int], step: Sequence[int]) -> 
                  for a, m, s in zip(starts, sizes, step))  # fmt: skip
 
 
-# -- places --------------------------------------------------------------------------------------------
+# -- positions -----------------------------------------------------------------------------------------
 @primitive(Checked())
 def counted(x: Any, *, length: int, axis: int) -> Any:
     """The indices `x` of an axis of `length`, normalized to count from the front.
@@ -194,7 +194,7 @@ def _(size: int, batched: Sequence[bool], *xs: Any, step: Shape) -> Any:
     starts = xs[2:]
     if not any(batched[2:]):
         return dynamic_update_slice(x, update, 0, *starts, step=(1, *step))
-    # Each element asks whether it lies in the window of its batch, and where.
+    # For each element, whether it is inside the window of its example, and its position in the window.
     shape = x.shape
     inside, places = full(shape=shape, value=True, dtype="bool"), [_along(shape, 0, 1)]
     for k, (a, many, s) in enumerate(zip(starts, batched[2:], step)):

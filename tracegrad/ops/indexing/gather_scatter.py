@@ -99,7 +99,7 @@ def scatter_add(*xs: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
     out = np.zeros(shape, updates.dtype)
     if len(axes) == len(shape) > 1 and axes == tuple(range(len(shape))):
         # NumPy's `add.at` is faster with one index than with several.
-        with suppress(ValueError):  # of a negative index, or one out of range
+        with suppress(ValueError):  # raised for a negative index, or one out of range
             flat = np.ravel_multi_index(tuple(indices), shape)
             np.add.at(out.reshape(-1), flat.reshape(-1), updates.reshape(-1))
             return out

@@ -48,7 +48,7 @@ def cofactors(x: Any) -> Any:
         return np.swapaxes(np.linalg.inv(x), -1, -2) * scale
     except np.linalg.LinAlgError:
         u, s, v = np.linalg.svd(x)
-        # Of every singular value, the product of the others.
+        # For each singular value, the product of the others.
         n = s.shape[-1]
         others = np.prod(np.where(np.eye(n, dtype=bool), 1, s[..., None, :]), axis=-1)
         return (_sign(x, u, v) * (u.conj() * others[..., None, :]) @ v.conj()).astype(x.dtype)
@@ -67,7 +67,7 @@ def _(x: Aval) -> Aval:
 
 @cofactors.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any) -> Any:
-    return cofactors_along(x, ct)  # as second derivatives are symmetric
+    return cofactors_along(x, ct)  # because second derivatives are symmetric
 
 
 cofactors.def_samples(square_samples)
@@ -127,8 +127,8 @@ def _(ct: Any, ans: Any, x: Any, t: Any) -> Any:
 
 @cofactors_along.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, t: Any) -> Any:
-    # With C the cofactors and d the determinant, the inner product of `ct` and the answer is
-    # (<t, C> <ct, C> - <ct, C @ t.T @ C>) / d, whose derivative is that by way of C and that by way of d.
+    # With C the cofactors and d the determinant, the inner product of `ct` and the result is
+    # (<t, C> <ct, C> - <ct, C @ t.T @ C>) / d. Its derivative has a part through C and a part through d.
     of_x, d = cofactors(x), _spread(det(x), x)
     flipped = matrix_transpose(of_x)
     direct = add(multiply(t, _inner(ct, of_x)), multiply(ct, _inner(t, of_x)))

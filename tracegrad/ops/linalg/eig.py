@@ -40,7 +40,7 @@ __all__ = ["eig", "eigvals"]
 
 @primitive(on_complex=AS_WRITTEN)
 def eig(x: Any) -> tuple[Any, Any]:
-    """Eigenvalues and eigenvectors of length 1: column i is that of value i."""
+    """Eigenvalues and eigenvectors of length 1: column i belongs to value i."""
     w, v = np.linalg.eig(x)
     dtype = complex_of(x.dtype)
     return w.astype(dtype), v.astype(dtype)
@@ -78,7 +78,7 @@ def _over_gaps(x: Any, w: Any) -> Any:
 
 
 def _lengths(x: Any, v: Any) -> Any:
-    """The real parts of the inner products of the columns of `v` with those of `x`, as complex numbers in a row."""
+    """The real parts of the inner products of the columns of `v` and `x`, as complex numbers in a row."""
     products = reduce_sum(multiply(conj(v), x), axes=(len(v.shape) - 2,))
     return _row(cast(real(products), dtype=v.dtype.name))
 
@@ -95,7 +95,7 @@ def _real_elements(v: Any) -> Any:
 
 
 def _phases(x: Any, v: Any) -> Any:
-    """The phases: 1j times the imaginary parts of the columns of `x` relative to those of `v` at the real elements, in
+    """The phases: 1j times the imaginary parts of the columns of `x` relative to `v` at the real elements of `v`, in
     a row."""
     chosen = _real_elements(v)
     quotients = where(chosen, divide(x, where(chosen, v, 1.0)), 0.0)
@@ -103,7 +103,7 @@ def _phases(x: Any, v: Any) -> Any:
 
 
 def _iterations_back(x: Any, v: Any) -> Any:
-    """The transpose of `v` times `_turns`."""
+    """The transpose of the linear map from a change of the vectors to `v` times its `_phases`, applied to `x`."""
     chosen = _real_elements(v)
     products = _row(_imaginary(reduce_sum(multiply(conj(v), x), axes=(len(v.shape) - 2,))))
     return where(chosen, divide(products, where(chosen, conj(v), 1.0)), 0.0)
@@ -154,7 +154,7 @@ def _(tangents: Any, ans: Any, x: Any) -> tuple[Any, Any]:
 
 
 def _spread() -> Any:
-    # Far enough from each other, the eigenvalues of real matrices are real: their vectors have no phases to turn.
+    # Well separated eigenvalues of these real matrices are real, so their vectors have no free phases.
     for n, dtype in ((3, "float64"), (4, "float32"), (9, "float64")):
         yield (0.25 * well_conditioned((n, n), dtype=dtype) + np.diag(np.arange(1, n + 1, dtype=dtype) * 3),), {}
     yield (np.zeros((0, 0)),), {}

@@ -5,10 +5,11 @@ others. A part without a cotangent costs nothing. The rules also hold for comple
 transposes.
 
 The vectors of equal eigenvalues (or singular values) are not functions of the matrix. A derivative through them is nan,
-as in JAX and PyTorch, even if a composite function has a derivative (a matrix square root, computed from values and
-vectors), because the cotangents contain 0 / 0. A function of the vectors alone that is invariant under rotations of
-the vectors of equal values has its derivative; so has a function of the values alone. Complex vectors are determined up
-to their phases. A function that depends on the phases has the derivative for fixed phases.
+as in JAX and PyTorch, because the cotangents contain 0 / 0. This holds even if a composite function has a derivative,
+for example a matrix square root that is computed from values and vectors. A function of the vectors alone that is
+invariant under rotations of the vectors of equal values has its derivative; so has a function of the values alone.
+Complex vectors are determined up to their phases. A function that depends on the phases has the derivative for fixed
+phases.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def _() -> Any:
 def cholesky_pullback(factor: Any, ct: Any) -> Any:
     """The symmetric cotangent of a symmetric matrix with this Cholesky factor, whose cotangent is `ct`.
 
-    Of both, the lower triangles are read.
+    Only the lower triangles of both are read.
     """
     options = {"lower": True, "transposed": True, "unit": False}
     factor = factor.conj()
@@ -133,10 +134,10 @@ def _(factor: Aval, ct: Aval) -> Aval:
     return factor
 
 
-# I. Murray, "Differentiation of the Cholesky decomposition" (2016), arXiv:1602.07527: equation 10 gives the answer as
+# I. Murray, "Differentiation of the Cholesky decomposition" (2016), arXiv:1602.07527: equation 10 gives the result as
 # the symmetric part of W = inv(L).T @ half(L.T @ ct) @ inv(L), where `half` takes the lower triangle, and a half of its
-# diagonal. With M the symmetric part of a cotangent of that, and Q = half(inv(L) @ M @ inv(L).T), that of `ct` is
-# L @ Q, and that of L is ct @ Q.T - 2 * answer @ M @ inv(L).T.
+# diagonal. Let M be the symmetric part of a cotangent of the result, and Q = half(inv(L) @ M @ inv(L).T). The cotangent
+# of `ct` is L @ Q, and the cotangent of L is ct @ Q.T - 2 * result @ M @ inv(L).T.
 @cholesky_pullback.def_vjp_all
 def _(wanted: Any, ct: Any, ans: Any, factor: Any, given: Any) -> list[Any]:
     inner = _between(factor, multiply(add(ct, adjoint(ct)), 0.5))
@@ -189,7 +190,7 @@ def _(x: Aval) -> Several:
 @qr.def_vjp_all
 def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
     # F. de Hoog, R. Anderssen, M. Lukas, "Differentiation of matrix functionals using triangular factorization",
-    # Math. Comp. 80 (2011); for n > m, what is right of the square part of R is Q.T times what is right in x.
+    # Math. Comp. 80 (2011). For n > m, the last n - m columns of R are Q.T times the last columns of x.
     (q, r), (ct_q, ct_r) = ans, cts
     m, n = x.shape[-2:]
     if n <= m:
@@ -264,7 +265,7 @@ def _moved_values(v: Any, moved: Any, w: Any) -> Any:
 
 
 def _column_products(x: Any, y: Any) -> Any:
-    """The inner product of each column of `x` with that of `y`."""
+    """The inner product of each column of `x` with the same column of `y`."""
     return reduce_sum(multiply(conj(x) if x.dtype.kind == "c" else x, y), axes=(len(x.shape) - 2,))
 
 
@@ -457,7 +458,7 @@ def _(ct: Any, ans: Any, x: Any, *, atol: float, rtol: float) -> Any:
     # separate", SIAM J. Numer. Anal. 10 (1973): at constant rank.
     flipped, ct_flipped = adjoint(ans), adjoint(ct)
     main = negative(matmul(flipped, matmul(ct, flipped)))
-    # Outside of the range of x, and of that of its transpose.
+    # The parts outside the range of x, and outside the range of its transpose.
     left = _product(ct_flipped, ans, flipped)
     right = _product(flipped, ans, ct_flipped)
     left = subtract(left, _product(x, ans, left))

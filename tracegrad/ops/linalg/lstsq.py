@@ -45,7 +45,7 @@ def _(a: Aval, b: Aval, *, rtol: float) -> Several:
 
 @least_squares.def_vjp_all
 def _(wanted: Any, cts: Any, ans: Any, a: Any, b: Any, *, rtol: float) -> list[Any]:
-    # x is P b, and what P is of a has the derivative that `pinv` has; of a product with b less has to be computed.
+    # x is P b with the pseudoinverse P of a. The rule is that of `pinv`, with less work because of the product with b.
     ct, _, ct_values = cts
     table: dict[int, Any] = {0: None, 1: None}
     if ct is not None:

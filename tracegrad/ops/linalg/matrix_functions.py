@@ -337,7 +337,7 @@ def _row(x: Any, k: int) -> Any:
 @solve_banded.def_vjp_all
 def _(wanted: Any, ct: Any, ans: Any, ab: Any, b: Any, *, lower: int, upper: int) -> list[Any]:
     last, ans, ab = len(ab.shape) - 1, _conj(ans), _conj(ab)
-    # Row k of a.T is its diagonal at j - i = lower - k, which is that of `a` at i - j = lower - k, moved along.
+    # Row k of a.T is its diagonal at j - i = lower - k: the shifted diagonal of `a` at i - j = lower - k.
     flipped = [moved(_row(ab, upper + lower - k), k - lower) for k in range(lower + upper + 1)]
     ct_b = solve_banded(concatenate(*flipped, axis=last - 1), ct, lower=upper, upper=lower)
     if 0 not in wanted:

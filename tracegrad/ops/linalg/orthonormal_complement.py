@@ -1,8 +1,8 @@
 """Complete orthonormal columns to a basis (orthonormal complement).
 
-Only the span of the new columns is a function of the given columns, Q. Of all possible derivatives the rule takes the
-one without rotation inside the span: dC = -Q dQ.H C. It is the derivative if one column is added. For several columns
-it is correct for any function of their span.
+Only the span of the new columns is a function of the given columns, Q. The rule takes the derivative without rotation
+inside the span: dC = -Q dQ.H C. This is the only derivative if one column is added. For several columns it is correct
+for any function of their span.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _(ct: Any, ans: Any, x: Any, q: Any, *, left: bool) -> Any:
 
 @added_by_svd.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, q: Any, *, left: bool) -> Any:
-    return zeros_like(x)  # all of it is that of the vectors
+    return zeros_like(x)  # the derivative is taken through the vectors only
 
 
 @added_by_svd.def_samples

@@ -127,7 +127,7 @@ def by_differences(x: Any, values: Any, size: Any, alone: bool) -> Any:
     nothing = logical_and(near, less_equal(absolute(x), bound))
     if alone:
         return _apart_from_itself(where(nothing, 0.0, _quotient(near, x, gaps)))
-    # What is left is as small as the values are, or it is that there are no such vectors.
+    # For near values the quotient is nan if x has no digits, or exceeds the rounding error of every column.
     last = (len(rounding.shape) - 1,)
     most = unreduce(reduce_max(rounding, axes=last), rounding.shape, last)
     lost = logical_or(logical_and(nothing, greater(bound, 0.0)), greater(absolute(x), as_row(most)))

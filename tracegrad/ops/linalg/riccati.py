@@ -18,7 +18,7 @@ def _solved(a: Any, b: Any, q: Any, r: Any, s: Any, *, discrete: bool) -> Any:
     return (scipy.linalg.solve_discrete_are if discrete else scipy.linalg.solve_continuous_are)(a, b, q, r, s=s)
 
 
-# It is in no table of ops: who uses it has the derivatives of what it solves.
+# This op is not in the table, because its callers differentiate the equation instead of the op.
 riccati = Op("riccati", ("a", "b", "q", "r", "s"), _solved, _solved.__doc__ or "", variadic=False, listed=False)
 
 

@@ -106,8 +106,8 @@ def symmetric(x: Any, *, lower: bool) -> Any:
     """The symmetric matrix with the lower (or the upper) triangle of `x`; the other one is not read. For complex
     numbers it is Hermitian: LAPACK ignores imaginary parts on the diagonal.
 
-    Its derivative is that for symmetric `x`, in which both triangles are one: the symmetric part of the cotangent. So
-    functions of symmetric matrices have symmetric gradients, as in PyTorch, whichever triangle LAPACK reads.
+    Its derivative is that for symmetric `x`, in which both triangles are one: the symmetric part of the cotangent.
+    Functions of symmetric matrices therefore have symmetric gradients, as in PyTorch, whichever triangle LAPACK reads.
     """
     n = x.shape[-1]
     saved = np.tri(n, dtype=bool) if lower else np.tri(n, dtype=bool).T
@@ -257,7 +257,7 @@ def _() -> Any:
 
 
 # -- factors that several systems share ----------------------------------------------------------------------
-# The pass `factor_once` makes these, of graphs in which all derivatives have been taken.
+# The pass `factor_once` makes `lu` and `lu_solve`, in graphs in which all derivatives have been taken.
 @primitive(on_complex=AS_WRITTEN)
 def lu(a: Any) -> tuple[Any, Any]:
     """The factors of P @ a = L @ U, transposed, in one matrix each: L has ones on its diagonal. Row i was exchanged

@@ -32,7 +32,7 @@ def _op(f: Any) -> Op:
 # -- products ------------------------------------------------------------------------------------------------------
 @_op
 def sparse_product(data: Any, indices: Any, indptr: Any, x: Any, *, rows: int, transposed: bool) -> Any:
-    """The product of the matrix, or of its transpose if `turned`, with the matrix x; it has `rows` rows."""
+    """The product of the matrix, or of its transpose if `transposed`, with the matrix x; it has `rows` rows."""
     from scipy.sparse import _sparsetools as tools
 
     out, x = np.zeros((rows, x.shape[1]), x.dtype), np.array(x, order="C")

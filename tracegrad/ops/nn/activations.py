@@ -216,7 +216,7 @@ def gelu(x: Any, *, approximate: str) -> Any:
 
 
 # -- the logarithmic loss of a probability -------------------------------------------------------------
-# Logarithms end at -100; the slope in the probability ends at that of a probability of 1e-12 (PyTorch's bounds).
+# Logarithms are at least -100. The derivative is bounded by its value at a probability of 1e-12 (PyTorch's bounds).
 def _loss_of_probability(x: Any, y: Any) -> Any:
     return (y - 1) * np.maximum(np.log1p(-x), -100) - y * np.maximum(np.log(x), -100)
 

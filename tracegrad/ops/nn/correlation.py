@@ -18,7 +18,7 @@ from tracegrad.ops.shape.linear import broadcast_to, flip, pad, reduce_sum, resh
 
 __all__ = ["correlation", "long_correlation"]
 
-# Windows of more elements, if there are as many of them, are quicker multiplied by NumPy than by a kernel.
+# Maximum elements of a window for a kernel. NumPy is faster for longer windows, unless there are few of them.
 MOST_FUSED = 64
 
 
@@ -36,7 +36,7 @@ def _parts(x: Any, v: Any) -> Any:
 
 
 def _correlated(x: Any, v: Any) -> Any:
-    v = np.conj(v)  # of which NumPy takes the conjugate
+    v = np.conj(v)  # np.correlate conjugates it again
     if x.ndim == 1:
         return np.correlate(x, v, "valid")
     out = np.empty((*x.shape[:-1], x.shape[-1] - v.shape[-1] + 1), x.dtype)
@@ -70,7 +70,7 @@ def _declare(op: Op, *sizes: tuple[int, int]) -> None:
 
     @op.def_vjp("x")
     def _(ct: Any, ans: Any, x: Any, v: Any) -> Any:
-        # x[i + j] meets v[j] in window i: the cotangents, with room at both ends, meet v from behind.
+        # x[i + j] is multiplied by v[j] in window i, so the padded cotangents are correlated with the reversed v.
         rank, m = len(x.shape), v.shape[-1]
         room = (*(0,) * (rank - 1), m - 1)
         wide = pad(ct, low=room, high=room, interior=(0,) * rank, value=0.0) if m > 1 else ct

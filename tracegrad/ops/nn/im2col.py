@@ -52,11 +52,11 @@ patches.linear_in("x")
 @patches.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, *, counts: Ints, sizes: Ints, start: Ints, step: Ints, gap: Ints) -> Any:
     rank = len(counts)
-    # Along axes with several windows of several elements these overlap: one element of all windows after the other.
+    # Windows overlap along axes with several windows of several elements. Such an axis is processed element by element.
     shared = [s if c > 1 else 1 for c, s in zip(counts, sizes)]
     saved = [1 if m > 1 else s for m, s in zip(shared, sizes)]
     apart = [k if c > 1 else g for c, k, g in zip(counts, step, gap)]
-    # There, elements of x whose places leave the same remainder are the same elements of windows, side by side.
+    # Along it, elements of x whose positions have equal remainders are adjacent in one class.
     classes = [k if m > 1 else 1 for m, k in zip(shared, apart)]
     within = [1 if m > 1 else k for m, k in zip(shared, apart)]
     lengths = [-(-n // r) for n, r in zip(x.shape, classes)]

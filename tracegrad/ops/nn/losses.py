@@ -17,7 +17,7 @@ from tracegrad.ops.shape.linear import sum_over, unreduce
 __all__ = ["mse_loss"]
 
 
-# Up to this length a sum of squares is as exact as a product of vectors as by NumPy's pairwise sum, and faster.
+# Maximum elements whose squares a dot product sums as exactly as NumPy's pairwise sum does, and faster.
 _SHORT = 256
 
 

@@ -174,7 +174,7 @@ SINC_NEAR = {
 }
 
 
-# Of arctan(y) / y in y**2: enough terms up to y = 1/4.
+# Coefficients of arctan(y) / y in y**2, enough up to y = 1/4.
 SINC_ARCTAN = {"f64": ARCTAN, "f32": [in_two_words((-1) ** k, 2 * k + 1, np.float32) for k in range(12)]}
 
 

@@ -158,7 +158,7 @@ def _reflected_trigamma(x: Any) -> Any:
 def _told_apart(x: Any, a: Any, b: Any, in_two_words: Any) -> Any:
     """a - b, from double-double numbers where the difference cancels."""
     difference = np.asarray(a - b)
-    cancels = np.abs(difference) < 0.75 * np.maximum(np.abs(b), 1)  # or a loses what 1 - x has
+    cancels = np.abs(difference) < 0.75 * np.maximum(np.abs(b), 1)  # else `a` loses digits that 1 - x has
     if cancels.any():
         difference[cancels] = in_two_words(x[cancels])
     return difference

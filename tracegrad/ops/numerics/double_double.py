@@ -38,7 +38,7 @@ def in_two_words(numerator: int, denominator: int, dtype: Any = np.float64) -> t
     return high, (numerator * under - over * denominator) / (denominator * under)
 
 
-# Of arctan(y) / y in y**2: enough terms up to y = 1/4.
+# Coefficients of arctan(y) / y in y**2, enough up to y = 1/4.
 ARCTAN = [in_two_words((-1) ** k, 2 * k + 1) for k in range(26)]
 SINE = [in_two_words((-1) ** k, math.factorial(2 * k + 1)) for k in range(14)]
 COSINE = [in_two_words((-1) ** k, math.factorial(2 * k)) for k in range(15)]
@@ -92,7 +92,7 @@ def series(coefficients: Sequence[Words], x: Words) -> Words:
 
 
 def log(x: Words) -> Words:
-    """log(x) of x > 0: of a number near 1, by the series of the inverse hyperbolic tangent, and of a power of two."""
+    """log(x) for x > 0: the logarithm of a power of two, plus a series (inverse hyperbolic tangent) near 1."""
     mantissa, exponent = np.frexp(x[0])
     exponent = exponent - (mantissa < math.sqrt(0.5))
     scaled = np.ldexp(x[0], -exponent), np.ldexp(x[1], -exponent)

@@ -60,14 +60,14 @@ class Unknown(Exception):
 
 @record(frozen=True, slots=True)
 class Part:
-    """Valid part of an axis: the first or the last `count` elements, or those for which the `mask` is true. `count` is
+    """Valid part of an axis: the first or last `count` elements, or the elements where `mask` is true. `count` is
     an integer, or a traced one identified by `key`. It is at least `least`."""
 
     count: Any = field(compare=False)
     last: bool
     key: Hashable = None
     least: int = field(default=0, compare=False)
-    mask: Any = field(default=None, compare=False)  # which the `key` tells from others
+    mask: Any = field(default=None, compare=False)  # identified by the `key`
 
     @classmethod
     def of(cls, count: int, last: bool) -> Part:
@@ -256,7 +256,7 @@ def _var(op: Op, params: Params, given: Sequence[Parted], shape: Shape) -> Parte
 def _place_of_extreme(op: Op, params: Params, given: Sequence[Parted], shape: Shape) -> Parted:
     (x,), axis = given, params["axis"]
     part = x.parts[axis]
-    # Copies of the first element stand behind it: of equal ones the first counts.
+    # The padding after the first element has copies of it, and the first of equal elements is selected.
     if part is not None and (part.last or not part.least or part.mask is not None):
         raise Unknown(f"{op.name} of what may be nothing, or of the last elements of an axis")
     return Parted(op(x.value, **params), tuple([p for a, p in enumerate(x.parts) if a != axis]))

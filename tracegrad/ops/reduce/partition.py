@@ -231,7 +231,7 @@ def _by_rank(x: Any, axis: int) -> Any:
 
 @partitioned_values.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, *, places: Places, axis: int) -> Any:
-    # What is where in which order only the answer says.
+    # Only the result shows the order of the elements within the parts.
     return _put_back(_taken(ct, _by_rank(ans, axis), axis), _by_rank(x, axis), axis, x.shape)
 
 

@@ -435,7 +435,7 @@ def softmax(x: Any, *, axes: tuple[int, ...]) -> Any:
 
 
 def _softmax(x: Any, axes: tuple[int, ...]) -> Any:
-    # The shift of logsumexp, so that the compiler finds the powers that both are made of.
+    # The shift of logsumexp, so that the compiler finds the common exponentials of both.
     powers = exp(subtract(x, unreduce(_finite_max(x, axes), x.shape, axes)))
     return divide(powers, unreduce(reduce_sum(powers, axes=axes), x.shape, axes))
 

@@ -154,7 +154,7 @@ def _quotient(x: Any, y: Any) -> Any:
 
 @logcumsumexp.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, *, axis: int) -> Any:
-    # No factor is above 1: the answer grows along the axis.
+    # No factor is above 1, because the result grows along the axis.
     growth = _quotient(_shifted(ans, axis, 1, -np.inf), ans)
     return multiply(_quotient(x, ans), _backwards(growth, ct, axis))
 

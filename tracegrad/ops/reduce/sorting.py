@@ -38,7 +38,7 @@ def argsort(x: Any, *, axis: int, descending: bool, stable: bool | None) -> Any:
     kind: Any = "stable" if stable else None
     if not descending:
         return np.argsort(x, axis=axis, kind=kind)
-    # Sorted from behind and read backwards: equal elements keep their order, and nan comes first.
+    # The reversed array is sorted and read backwards, so equal elements keep their order, and nan comes first.
     return x.shape[axis] - 1 - np.flip(np.argsort(np.flip(x, axis), axis=axis, kind=kind), axis)
 
 
@@ -141,7 +141,7 @@ def _running(extremum: np.ufunc, x: Any, axis: int) -> Any:
     best = extremum.accumulate(x, axis=axis)
     n = x.shape[axis]
     places = np.arange(n).reshape(tuple(n if a == axis else 1 for a in range(x.ndim)))
-    # Nothing equals nan, so behind the first one the last hit is that one.
+    # Nothing equals nan, so from the first nan on the last hit is the first nan.
     first = np.isnan(x) & (np.cumsum(np.isnan(x), axis=axis) == 1) if x.dtype.kind == "f" else False
     return np.maximum.accumulate(np.where((x == best) | first, places, 0), axis=axis)
 
@@ -212,8 +212,8 @@ def _() -> Any:
 def searchsorted(x: Any, values: Any, *, right: bool) -> Any:
     """The positions at which to insert `values` into `x`, sorted along its last axis, to keep it sorted.
 
-    `x` of one axis serves all values; else `x` and `values` have equal leading axes. Before equal elements, or `right`
-    of them.
+    `x` of one axis serves all values; else `x` and `values` have equal leading axes. The positions are before equal
+    elements, or after them if `right`.
     """
     side: Any = "right" if right else "left"
     if x.ndim == 1:

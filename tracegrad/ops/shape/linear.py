@@ -284,17 +284,17 @@ def reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, .
 
 
 def keep_axes(x: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
-    """The result `x` of a reduction of `shape` over `axes`, with those axes back at size one."""
+    """The result `x` of a reduction of `shape` over `axes`, with `axes` restored at size one."""
     return reshape(x, shape=tuple(1 if i in axes else n for i, n in enumerate(shape)))
 
 
 def unreduce(x: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
-    """Undo the shape of a reduction: put `axes` back and repeat along them."""
+    """Undo the shape of a reduction: restore `axes`, and repeat along them."""
     if len(axes) == len(shape):
         if not shape:
             return x
         if not isinstance(x, Carrier) and math.prod(shape) <= 1024:
-            return np.full(shape, x, x.dtype)  # which NumPy makes faster than a view
+            return np.full(shape, x, x.dtype)  # NumPy makes it faster than a view
         return broadcast_to(x, shape=tuple(shape))
     return broadcast_to(keep_axes(x, shape, axes), shape=tuple(shape))
 
@@ -307,7 +307,7 @@ def _own(n: int, m: int, **params: Any) -> range:
 @primitive(Along(axes=_own, partial=True), aliases=True)
 def slice(x: Any, *, start: tuple[int, ...], stop: tuple[int, ...], step: tuple[int, ...]) -> Any:
     """`x[start:stop:step]` along every axis, with 0 <= start <= stop <= n and step > 0."""
-    return x[(..., *[builtins.slice(*p) for p in zip(start, stop, step)])]  # a view also where there are no axes
+    return x[(..., *[builtins.slice(*p) for p in zip(start, stop, step)])]  # a view even without axes
 
 
 @slice.def_aval
@@ -417,7 +417,7 @@ def _() -> Any:
 @primitive(Along(axes=_own), aliases=True)
 def flip(x: Any, *, axes: tuple[int, ...]) -> Any:
     """`x` with the order of its elements reversed along `axes`."""
-    return np.flip(x, axes) if axes else x[...]  # np.flip reads what has no axes
+    return np.flip(x, axes) if axes else x[...]  # np.flip reads an array without axes
 
 
 @flip.def_aval

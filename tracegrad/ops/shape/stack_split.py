@@ -68,7 +68,7 @@ def _zeros(like: Any, axis: int, size: int) -> Any:
 def place(*parts: Any, axis: int, starts: tuple[int, ...], size: int, grown: bool) -> Any:
     """An array of `size` along `axis` with the parts at the ascending positions `starts`, and zeros elsewhere.
 
-    If `grown`, the parts do not have that axis: each is one element along it. The transpose of taking apart.
+    If `grown`, the parts do not have that axis: each is one element along it. This op is the transpose of splitting.
     """
     shape, before = parts[0].shape, (_WHOLE,) * axis
     out = np.zeros((*shape[:axis], size, *shape[axis + (not grown) :]), parts[0].dtype)

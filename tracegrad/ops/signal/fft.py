@@ -1,8 +1,8 @@
 """Compute discrete Fourier transforms along an axis; imported on first use, as `matrix_functions`.
 
 Transforms are linear: a tangent is transformed. A cotangent of a complex transform is transformed by the inverse
-transform, with the norms "backward" and "forward" exchanged. A transform of real numbers keeps half of the elements,
-because the other half is their conjugate; a kept element that stands for two counts twice.
+transform, with the norms "backward" and "forward" exchanged. A transform of real numbers returns half of the elements,
+because the other half is their conjugate. An element that represents two of them counts twice.
 """
 
 from __future__ import annotations

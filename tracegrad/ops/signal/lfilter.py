@@ -47,7 +47,7 @@ def _products(u: Any, x: Any, count: int) -> Any:
 
 @lfilter.def_vjp_all
 def _(wanted: Any, ct: Any, ans: Any, b: Any, a: Any, x: Any) -> list[Any]:
-    # Of the equation above, the transpose is the same filter, backwards in time.
+    # The transpose of the equation is the same filter, backwards in time.
     late = _backwards(ct)
     one = full(shape=(1,), value=1.0, dtype=x.dtype.name)
 

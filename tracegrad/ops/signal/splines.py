@@ -28,25 +28,25 @@ def _computed(x: Any, *, kind: str, degree: int, ends: str, size: int) -> tuple[
         return pieces(of.BSpline(x, unit, degree))
     if kind == "make_interp_spline":
         return pieces(of.make_interp_spline(x, unit, degree, bc_type=ends or None))
-    if ends == "periodic":  # the values at both ends are one
+    if ends == "periodic":  # the values at both ends are equal
         unit[-1] = unit[0]
     conditions: Any = ends
-    if "|" in ends:  # what holds at each end is a value too, behind those at the knots
+    if "|" in ends:  # the boundary values follow the values at the knots
         conditions = [(int(k), row) if k.isdigit() else k for k, row in zip(ends.split("|"), unit[-2:])]
         unit = unit[:-2]
     result = of.CubicSpline(x, unit, bc_type=conditions)
     return result.c.astype(np.float64), result.x.astype(np.float64)
 
 
-# It is in no table of ops: one that refuses derivatives is not for those who go through all of them. Traces that have
-# it are not kept on disk.
+# This op is not in the table, because code that iterates over the table differentiates each op. Traces with this op are
+# not stored on disk.
 spline_map = Op("spline_map", ("x",), _computed, _computed.__doc__ or "", variadic=False, listed=False)
 
 
 def pieces(spline: Any) -> tuple[Any, Any]:
     """The coefficients of a SciPy `BSpline` by pieces, which begin at its knots; some are empty."""
     powers, k = range(spline.k, -1, -1), spline.k
-    knots = spline.t[k : len(spline.t) - k]  # outside of these SciPy extrapolates
+    knots = spline.t[k : len(spline.t) - k]  # SciPy extrapolates outside the knots
     return np.stack([spline(knots[:-1], nu=m) / math.factorial(m) for m in powers]), knots.astype(np.float64)
 
 

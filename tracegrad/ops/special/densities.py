@@ -71,8 +71,8 @@ def of_quantile(ans: Any, density: Any) -> Any:
 
 
 def vanishing(found: Any) -> Callable[[Any, Any], Any]:
-    """The derivative `found` of a function with a limit at infinity, where its factors have none, or SciPy has no
-    value."""
+    """The derivative `found` of a function that has a limit at infinity, although its factors have none or SciPy has no
+    value there."""
 
     def derivative(ans: Any, x: Any) -> Any:
         far = isinf(x)

@@ -175,7 +175,7 @@ def _hazard(x: Any) -> Any:
     return where(less(x, 0.0), left, divide(_bell(x), ndtr(where(less(x, 0.0), 0.0, x))))
 
 
-FAR = 12.0  # from where on the asymptotic series below have all digits
+FAR = 12.0  # minimum magnitude of x for which the asymptotic series below have all digits
 
 
 def _series(far: Any, x: Any, sign: float) -> Any:
@@ -325,7 +325,7 @@ def _ellipkm1(ans: Any, p: Any) -> Any:
 
 
 def _exprel(ans: Any, x: Any) -> Any:
-    far = logical_or(greater(x, 1000.0), isinf(x))  # where SciPy's hyp1f1 may not end
+    far = logical_or(greater(x, 1000.0), isinf(x))  # SciPy's hyp1f1 may not terminate there
     return where(far, exp(x), _half(apply("hyp1f1", 2.0, 3.0, where(far, 0.0, x))))
 
 

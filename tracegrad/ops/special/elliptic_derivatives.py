@@ -33,7 +33,8 @@ from tracegrad.ops.special.scipy_special import apply
 
 __all__ = ["delta", "ellipeinc_m", "ellipkinc_m"]
 
-_NEAR, _WITHIN = 0.01, 1.05  # as far as that from 0 or 1, for such a phi next to 1, the places give all digits
+# Quadrature has all digits if m is at most `_NEAR` from 0, or from 1 for phi below `_WITHIN`.
+_NEAR, _WITHIN = 0.01, 1.05
 _PLACES, _WEIGHTS = (v.tolist() for v in np.polynomial.legendre.leggauss(12))
 
 

@@ -22,7 +22,7 @@ import numpy as np
 __all__ = ["bell", "bell_2d", "beta_ratio", "blocks", "died_away", "gamma_ratio", "nodes"]
 
 _LEGENDRE = np.polynomial.legendre.leggauss(20)
-_GONE = 42.0  # exp(-42) of what it was is nothing
+_GONE = 42.0  # the integrand is negligible after a decay by exp(-42)
 _NEAR, _FAR = 12, 4  # panels
 
 

@@ -25,7 +25,7 @@ def _loop(z: Any, k: Any) -> Any:
     return wide, np.dtype(np.int64), wide
 
 
-# Of W: exp(-W) / (1 + W), which is 1 at 0, unlike W / (z (1 + W)).
+# The derivative is exp(-W) / (1 + W), which is 1 at 0; W / (z (1 + W)) is 0 / 0 there.
 lambertw = elementwise("lambertw(z, k)", _computed, None,
                        lambda t, ans, z, k: divide(multiply(t, exp(negative(ans))), add(ans, 1.0)), None,
                        loop=_loop, domain=None, on_complex=HOLOMORPHIC,

@@ -81,7 +81,8 @@ def _cylinder(name: str, bend: Callable[[Any, Any], Any]) -> dict[str, tuple[Der
 
 
 def _mathieu(name: str, value: str, iteration: Any, sign: float, unit: float) -> dict[str, tuple[Derivative, ...]]:
-    """The derivatives of a Mathieu function and of its derivative: y'' = sign * (a - 2 q turn(2 x)) * y."""
+    """The derivatives of a Mathieu function and of its derivative: y'' = sign * (a - 2 q c(2 x)) * y,
+    where c is cos or cosh."""
 
     def bent(ans: Any, m: Any, q: Any, x: Any) -> Any:
         swing = multiply(multiply(q, 2.0), iteration(multiply(x, 2.0 * unit)))

@@ -90,7 +90,7 @@ def _binomial(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
 
 def _solved(derivatives: Callable[..., tuple[Any, ...]], own: int, order: Callable[..., tuple[Any, ...]], value: int,
             places: tuple[int, ...]) -> tuple[Derivative, ...]:  # fmt: skip
-    """The derivatives of an inverse: `slopes(*order(ans, *xs))` are the derivatives of the function in its operands,
+    """The derivatives of an inverse: `derivatives(*order(ans, *xs))` are those of the function in its operands,
     over the density, and the density. It is solved for the operand `own`; argument `value` is the function value, and
     the others are the operands `places`."""
 

@@ -176,14 +176,14 @@ def t_ratio(df: Any, t: Any) -> Any:
     squared = square(size)
     both, half = add(df, squared), multiply(df, 0.5)
     share, rest = divide(df, both), divide(squared, both)
-    # Of the smaller of the two shares, the other is known as well.
+    # The smaller of the two shares determines the other without cancellation.
     small = less(rest, 0.5)
     inner = where(
         small,
         negative(apply("_betainc_in.0.1", 0.5, half, where(small, rest, 0.25))),
         apply("_betainc_in.1.0", half, 0.5, where(small, 0.25, share)),
     )
-    # In the argument of betainc there is df once more.
+    # The argument of betainc depends on df too.
     result = divide(add(multiply(inner, divide(square(both), multiply(squared, 2.0))), 1.0), multiply(df, 2.0))
     return where(zero, _nothing("stdtr_in_df", df, t), negative(multiply(multiply(result, size), sign(t))))
 
@@ -214,7 +214,7 @@ VALUES_OF_DRAWN: dict[str, Callable[..., Any]] = {
 def drawn(kind: str, *xs: Any) -> Any:
     """Random numbers as functions of the distribution parameters: the last operand is the drawn value.
 
-    The derivatives are those of the corresponding quantile function.
+    The corresponding quantile function has the same derivatives.
     """
     return apply(f"_drawn_{kind}", *xs)
 
@@ -230,7 +230,7 @@ PARAMETERS: dict[str, tuple[Derivative, ...]] = {
     "_drawn_t": (lambda ans, df, t: negative(t_ratio(df, ans)), _CONSTANT),
 }
 
-# By the name of a family, what computes the members, and their slopes, given the orders.
+# For each family, functions of the orders: one computes the member, the other returns the derivatives of the member.
 FAMILIES: dict[str, Callable[..., Any]] = {"_gammainc_in": gamma_ratio, "_betainc_in": beta_ratio}
 DERIVATIVES_OF_FAMILIES: dict[str, Callable[..., tuple[Derivative, ...]]] = {
     "_gammainc_in": _of_gamma,

@@ -1,7 +1,7 @@
 """Initialize a loop's cotangent accumulator with the array that its result would be added to.
 
 A loop accumulates the cotangents of loop-invariant values from zero. If the sum is only added to another array, the
-loop starts from that array instead. A nested loop then touches only the elements of its iterations, and not the whole
+loop starts from that array instead. A nested loop then accesses only the elements of its iterations, and not the whole
 array twice in every iteration of the outer loop.
 """
 
@@ -20,7 +20,7 @@ from tracegrad.passes.core.rewriter import shared
 
 __all__ = ["begins_with_zeros", "into_loop"]
 
-LEAST = 64  # elements of an array for which it is worth it
+LEAST = 64  # minimum elements of the accumulator
 
 
 def into_loop(x: Any, y: Any) -> Any:
@@ -45,7 +45,7 @@ def begins_with_zeros(x: Any) -> bool:
 
 
 def _added_up(x: Node) -> tuple[Node, int] | None:
-    """The loop, and the number of its carry, whose final value is `x`, if the iterations only add to it; else None."""
+    """The loop and the number of the carry with the final value `x`, if the iterations only add to it; else None."""
     if x.picks is None:
         return None
     loop, k = x.operands[0], x.picks

@@ -1,7 +1,7 @@
 """Simplify boolean algebra of masks.
 
-Derivatives know masks that bound where cotangents may differ from 0 (`tracegrad.ops.core.forms`): inside a mask,
-outside of it, and again for each write in an iteration. The union of these masks is usually everywhere.
+Derivatives compute masks of the elements whose cotangents may differ from 0 (`tracegrad.ops.core.forms`): inside a
+mask, outside of it, and again for each write in an iteration. The union of the masks is usually true everywhere.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tracegrad.passes.core.rewriter import node_of, operand, producer, shared
 
 __all__ = ["LOGIC"]
 
-DEEPEST = 4  # sides of a question, and parts of what they say together
+DEEPEST = 4  # maximum depth of nested disjunctions, and of nested conjunctions
 
-Side = tuple[Any, bool]  # what is asked, and the answer
+Side = tuple[Any, bool]  # a canonical mask, and false if it is negated
 
 
 def _side(x: Any) -> Side:
-    """The canonical mask below views and negations, and whether `x` is this mask or its negation."""
+    """The canonical mask below views and negations of `x`, and whether `x` is this mask (true) or its negation."""
     way: list[Any] = []
     answer = True
     while (op := producer(x)) in (reshape, broadcast_to, logical_not):
@@ -101,7 +101,7 @@ def _with(total: Any, part: Any, deep: int = 0) -> Any:
     if len(other) != 1 or not other <= second:
         return None
     rest = [z for z in parts if _side(z) not in other]
-    if len(first) == 1:  # beyond `total`, where `rest` is
+    if len(first) == 1:  # outside of `total` only `rest` decides
         return logical_or(total, _all(rest)) if rest else full_like(part, True)
     return _all(rest) if len(first) == len(second) else None
 

@@ -1,15 +1,15 @@
 """Collect like terms in sums of cotangents.
 
-The sums that a user wrote keep their order, because a program may depend on it. The sums of cotangents that a sweep
-makes (`accumulate`) have no order: they are linear combinations of values. A sum with like terms is rewritten as
+The sums of a user are not reordered, because a program may depend on the order. The sums of cotangents in a sweep
+(`accumulate`) have no order: they are linear combinations of values. A sum with like terms is rewritten as
 
     factor * (c1 * x1 + c2 * x2 + ...) + (x3 - x3) + constant
 
-if that takes fewer nodes. The rewritten sum keeps the following properties:
+if that takes fewer nodes. The rewritten sum has the following properties:
 
-- Coefficients are whole numbers: x + x + x is 3 * x, rounded once. 0.1 * x and 0.2 * x are values, not 0.3 * x.
-- nan and inf stay. Terms that cancel leave x - x, which is 0 where x is finite and nan where it is not.
-- It rounds, and it overflows, as some order of its terms may; where it is 0, the sign may differ.
+- Coefficients are integers: x + x + x is 3 * x, rounded once. 0.1 * x and 0.2 * x are separate terms, not 0.3 * x.
+- nan and inf are preserved. Terms that cancel become x - x, which is 0 for finite x and nan otherwise.
+- It rounds, and it overflows, as some order of its terms may. The sign of a sum of 0 may differ.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tracegrad.passes.core.rewriter import Hook, Rewriter
 
 __all__ = ["MOST_TERMS", "collect"]
 
-MOST_TERMS = 16  # a sum of more is a term itself, so that the work is linear in the size of the graph
+MOST_TERMS = 16  # maximum terms: a longer sum is one term of others, so that the time is linear in the graph
 
 
 class Sum(NamedTuple):
@@ -97,9 +97,9 @@ def collect(graph: Graph, free: set[Node], hook: Hook) -> Graph:
 def _may_shrink(free: set[Node]) -> bool:
     """Whether any sum could take fewer nodes; a cheap test that excludes most graphs.
 
-    No sum can shrink if no value occurs twice in these sums, at most one operand of each is a multiple, of no sum and
-    not by -1, and there is at most one constant. Then every sum has a term with the coefficient 1 or -1, so there
-    is no common factor, and the rewritten sum takes as many additions and multiplications as before.
+    A sum can only shrink if a value occurs twice in the sums, or there are two constants, or a sum has two multiples, a
+    multiple of another sum, or a multiple by -1. Otherwise every sum has a term with the coefficient 1 or -1, so there
+    is no common factor. The rewritten sum then takes as many additions and multiplications as before.
     """
     met: set[Node] = set()
     literals = 0
@@ -121,7 +121,7 @@ def _may_shrink(free: set[Node]) -> bool:
 
 
 def _chosen(graph: Graph, free: set[Node]) -> dict[Node, Sum]:
-    """The sums to rewrite: those that become shorter, and those that equal an earlier one."""
+    """The sums to rewrite: sums that become shorter, and sums that equal an earlier one."""
     sums = _sums(graph, free)
     needed = set(graph.outputs)
     for node in reversed(graph.nodes):
@@ -142,7 +142,7 @@ def _chosen(graph: Graph, free: set[Node]) -> dict[Node, Sum]:
 
 
 def _costs_less(cost: int, users: list[int]) -> bool:
-    """Whether `cost` is less than the sum's share in nodes that have so many `users` each, compared exactly."""
+    """Whether `cost` is less than the share of a sum in its nodes, which have these numbers of `users` (exact)."""
     whole = math.lcm(*users)
     return cost * whole < sum([whole // n for n in users])
 

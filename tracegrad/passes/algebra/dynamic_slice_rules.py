@@ -1,9 +1,9 @@
 """Simplify dynamic slices (`tracegrad.ops.indexing.dynamic_slice`).
 
-A read of a window that was just written is the written value. An addition to a window of zeros, which is the cotangent
-of a window, becomes an update of the sum, so an iteration that accumulates cotangents of an array costs only the
-elements it touches. In loops the rules also apply to small windows at constant positions. Outside of loops such a
-window is a `pad`, and part of a kernel over the whole array.
+A read of a window that was just written is the written value. The cotangent of a window is a window in zeros. Its
+addition to an array becomes an update of the array, so an iteration that accumulates cotangents accesses only the
+elements of the window. In loops the rules also apply to small windows at constant positions. Outside of loops a window
+at a constant position is a `pad`, and part of a kernel over the whole array.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ __all__ = ["into_array", "into_sum", "with_term_again"]
 
 Shape = tuple[int, ...]
 
-LEAST = 256  # elements of an array of which it is worth to touch a part only
-SMALL = 16  # times a window that is small
-MOST_MET = 100  # what is looked through for windows
+LEAST = 256  # minimum elements of an array for an update of a small window
+SMALL = 16  # minimum ratio of the sizes of an array and a small window
+MOST_MET = 100  # maximum nodes that the search for reads of an array visits
 
 
 def into_sum(x: Any, y: Any) -> Any:
@@ -78,8 +78,8 @@ def _term(x: Any) -> Any:
 
 
 def with_term_again(x: Any, instead: Callable[[Any], Any]) -> Any:
-    """The sum `x`, in which a term is added to a window of a value, with `instead` applied to the value; None if it is
-    no such sum, or `instead` returns None."""
+    """The sum `x`, in which a term is added to a window of a value, with `instead` applied to the value. None if `x` is
+    another value, or `instead` returns None."""
     if (term := _term(x)) is None or (result := instead(operand(x))) is None:
         return None
     return _with_added(result, term, _starts(x, 2), _step(x))
@@ -97,15 +97,15 @@ def _added(before: Any, update: Any) -> Any:
 
 
 def _nothing_elsewhere(x: Any) -> Any:
-    """The addend `x` with -0.0 in place of the 0 that a mask leaves elsewhere: adding -0.0 changes no bit."""
+    """The addend `x` with -0.0 instead of 0 outside of its mask, because the addition of -0.0 changes no bit."""
     if producer(x) is where and x.dtype.kind == "f" and not is_literal(operand(x, 1)) and is_zero(operand(x, 2)):
         return where(operand(x), operand(x, 1), -0.0)
     return x
 
 
 def into_array(condition: Any, x: Any, y: Any) -> Any:
-    """Rewrite `where(condition, x, y)` in a loop as a window update of `y`, if the window is small or can be written in
-    place; else None."""
+    """Rewrite `where(condition, x, y)` in a loop as a window update of `y`; None if the window is large and cannot be
+    written in place."""
     padded = None if is_literal(y) or is_literal(condition) else _small_part(condition, y, False, 1)
     if padded is None or constant(operand(condition)) is not True or y.dtype.kind == "b":
         return None
@@ -118,9 +118,9 @@ def into_array(condition: Any, x: Any, y: Any) -> Any:
 def _can_be_written(array: Any, x: Any, padded: Any) -> bool:
     """Whether an array can be written in place: `x` may only read the replaced elements of it, and small values."""
     if array.node in getattr(array.builder, "swapped", ()):
-        return False  # the array stays as it is for another one
+        return False  # the next iteration needs the array unchanged
     place, sizes = _places(padded), operand(padded).shape
-    met, waiting = set[Node](), [(x.node, True)]  # and whether it is read at the same indices
+    met, waiting = set[Node](), [(x.node, True)]  # a node, and whether it is read at the same indices
     while waiting and len(met) < MOST_MET:
         node, along = waiting.pop()
         met.add(node)
@@ -138,7 +138,7 @@ def _can_be_written(array: Any, x: Any, padded: Any) -> bool:
 
 
 def _small_part(part: Any, whole: Any, value: Any, times: int = SMALL) -> Any:
-    """The pad that makes the mask `part`, `value` except in a small window, in a loop over `whole`; or None."""
+    """The mask `part` if it is a pad in a loop: `value` except in a small window of `whole`; else None."""
     if producer(part) is not pad or not in_loop(part) or constant(whole) is not None:
         return None
     inner, size = operand(part).aval.size, whole.aval.size

@@ -1,8 +1,7 @@
 """Merge complementary masked sums: the parts that a mask splits an array into add up to the array.
 
-If traced code writes to a part of an array, a sweep splits the cotangent of the array into one for the part and one for
-the rest, and adds them if both come from one array. If nothing changes either in between, the sum is the original
-cotangent.
+If traced code writes to a part of an array, a sweep splits the cotangent of the array: one term for the part, and one
+for the rest. It adds both terms if they belong to one array. If both are unchanged, the sum is the original cotangent.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from tracegrad.passes.core.rewriter import is_free, node_of, operand, producer, 
 
 __all__ = ["into_choice", "into_undivided"]
 
-DEEPEST = 4  # sums within sums, and choices within choices, that are looked through
+DEEPEST = 4  # maximum depth of nested sums, and of nested selects
 
 
 def into_choice(x: Any, y: Any) -> Any:
     """Rewrite x + y, a sum in free order, as a select, if each is 0 wherever the other may be nonzero; else None.
 
-    A sweep makes it from the cotangents of a replaced part of a row and of the rest. A zero may change its sign.
+    It is the sum of the cotangents of a replaced part of a row and of the rest. A zero may change its sign.
     """
     if producer(x) is not where or producer(y) is not where or node_of(operand(x)) is not node_of(operand(y)):
         return None
@@ -101,8 +100,8 @@ def _padded(x: Any) -> Any:
 
 
 def into_undivided(x: Any, y: Any) -> Any:
-    """Rewrite x + y, a sum in free order, if one operand and a term of the other are complementary masked parts of one
-    array; else None. A zero may change its sign."""
+    """Rewrite x + y, a sum in free order, if an operand and a term of the other one are complementary masked parts of
+    one array; else None. A zero may change its sign."""
     for total, part in ((x, y), (y, x)):
         if producer(part) in (where, pad) and not is_literal(total):
             result = _part(part)

@@ -1,7 +1,7 @@
-"""Merge adjacent slices and pads: pieces that are neighbours in one array become one slice of it.
+"""Merge adjacent slices and pads: adjacent slices of one array become one slice of it.
 
-Loops whose iterations each return a number leave such pieces. The derivative of reading an array piece by piece is a
-sum of pieces, each padded with zeros.
+Loops whose iterations each return a number produce adjacent slices. The derivative of reading an array slice by slice
+is a sum of slices, each padded with zeros.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _cut(x: Any, shape: Shape) -> Any:
 def into_place(x: Any, y: Any) -> Any:
     """Rewrite x + y, a sum in free order, if both are padded slices that merge into one; else None.
 
-    Where the sum is 0, its sign may be another.
+    The sign of a sum of 0 may change.
     """
     if producer(x) is not pad or producer(y) is not pad or shared(x) or shared(y) or x.dtype != y.dtype:
         return None

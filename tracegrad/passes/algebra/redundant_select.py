@@ -1,8 +1,7 @@
 """Eliminate redundant selects: nested `where` ops with the same mask.
 
-An array with a valid part, as `A[i, :j]` in a loop over `j`, has harmless values elsewhere. So do operands of careful
-code that masks values out before a function. If the result is selected by the same mask, the inner select has no
-visible effect.
+An array with a valid part, as `A[i, :j]` in a loop over `j`, has harmless values elsewhere. Careful code also masks
+values out before it applies a function. If the result is selected by the same mask, the inner select has no effect.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ __all__ = ["chosen_once"]
 
 Bases = frozenset[Node]
 
-DEEPEST = 8  # ops between two choices
+DEEPEST = 8  # maximum ops between two selects
 
 
 def chosen_once(mask: Any, x: Any, y: Any) -> Any:
@@ -29,7 +28,7 @@ def chosen_once(mask: Any, x: Any, y: Any) -> Any:
     if is_literal(mask):
         return None
     if producer(x) is where and _flat(mask) in _known(operand(x), logical_and) and _alike(operand(x, 2), y):
-        return x  # which is that where the mask is false
+        return x  # x already has the value of y where the mask is false
     results = _taken(x, _known(mask, logical_and), 1), _taken(y, _known(mask, logical_or), 2)
     if results == (None, None):
         return None
@@ -61,7 +60,7 @@ def _known(mask: Any, op: Any, deep: int = 0) -> Bases:
 
 
 def _taken(x: Any, bases: Bases, side: int, deep: int = 0) -> Any:
-    """A simpler value for `x`, given that only elements where the masks are true (`side` 1) or false (2) are used; else
+    """A simpler value for `x`, if only its elements with true masks (`side` 1) or false masks (2) are used; else
     None."""
     if is_literal(x) or x.dtype.kind != "f" or deep == DEEPEST:
         return None
@@ -82,7 +81,7 @@ def _taken(x: Any, bases: Bases, side: int, deep: int = 0) -> Any:
     operands = [operand(x, k) for k in range(len(x.node.inputs))]
     asked, values = (operands[:1], operands[1:]) if op is where else ([], operands)
     if any(not is_literal(y) and y.dtype != x.dtype for y in values):
-        return None  # what is asked, and integers, which must not be divided by 0
+        return None  # masks, and integers, which must not be divided by 0
     results = [_taken(y, bases, side, deep + 1) for y in values]
     if all(y is None for y in results):
         return None

@@ -2,11 +2,11 @@
 
 The contract of a row:
 
-- It holds for every value of the dtype kinds it names, ±0, ±inf, nan and denormals included: both sides have the same
-  bits, except for the sign and payload of a nan. A row that rounds otherwise states its error in ulps.
+- It holds for every value of the dtype kinds it names, ±0, ±inf, nan and denormals included. Both sides have the same
+  bits, except for the sign and payload of a nan. A row that rounds differently states its error in ulps.
 - The right side never costs more than the left, and no chain of rows leads back to its start.
-- `x`, `y`, `z`, `w` stand for any operand; `c` for a literal; `p` for a literal that is a small power of two, so that
-  its reciprocal is exact. Equal names stand for equal operands. A number stands for itself, sign of zero included.
+- `x`, `y`, `z`, `w` match any operand; `c` matches a literal; `p` matches a literal that is a small power of two, so
+  that its reciprocal is exact. Equal names match equal operands. A number matches itself, sign of zero included.
 - Ops on literals alone are folded when the right side is built.
 
 The test suite evaluates every row on all special values of its dtypes, and checks that it fires.
@@ -42,10 +42,10 @@ class Rule:
 
 
 RULES: tuple[Rule, ...] = (
-    # Literals stand on the right of commutative ops, so that the rows below need one form only.
+    # Literals are moved to the right of commutative ops, so that the rows below need one form only.
     Rule("add(c, x)", "add(x, c)", "fiu"),
     Rule("multiply(c, x)", "multiply(x, c)", "fiu"),
-    # Neutral elements. x + 0.0 is not here: it turns -0.0 into 0.0.
+    # Neutral elements. x + 0.0 is not here, because -0.0 + 0.0 is 0.0.
     Rule("add(x, -0.0)", "x"),
     Rule("add(x, 0)", "x", "iu"),
     Rule("subtract(x, 0)", "x", "fiu"),
@@ -79,8 +79,8 @@ RULES: tuple[Rule, ...] = (
     Rule("absolute(negative(x))", "absolute(x)", "fi"),
     Rule("absolute(absolute(x))", "absolute(x)", "fiu"),
     Rule("absolute(square(x))", "square(x)"),
-    # Cheaper ops. To NumPy a power with a scalar exponent of 2, -1 or 0.5 is square, reciprocal or sqrt, also at -0.0
-    # and -inf, where C's pow(x, 0.5) is 0.0 and inf.
+    # Cheaper ops. NumPy computes a power with a scalar exponent of 2, -1 or 0.5 by square, reciprocal or sqrt, also at
+    # -0.0 and -inf, for which pow(x, 0.5) of C is 0.0 and inf.
     Rule("multiply(x, x)", "square(x)", "fiu"),
     Rule("divide(1, x)", "reciprocal(x)"),
     Rule("divide(x, p)", "multiply(x, reciprocal(p))"),
@@ -88,10 +88,10 @@ RULES: tuple[Rule, ...] = (
     Rule("power(x, -1)", "reciprocal(x)"),
     Rule("power(x, 0.5)", "sqrt(x)"),
     Rule("power(x, 3)", "multiply(x, square(x))", "f", ulps=2),
-    # What is kept of numbers is rounded by that.
+    # Conversion to half precision rounds, and rounding again changes nothing.
     Rule("half_bits(round_to_half(x))", "half_bits(x)"),
     Rule("round_to_half(round_to_half(x))", "round_to_half(x)"),
-    # Choices.
+    # Selects.
     Rule("where(x, y, y)", "y", "b"),
     Rule("where(logical_not(x), y, z)", "where(x, z, y)", "b"),
     Rule("where(x, where(x, y, w), z)", "where(x, y, z)", "b"),
@@ -114,8 +114,8 @@ SMALL_POWERS = frozenset(s * 2.0**n for n in range(-3, 4) for s in (1, -1))
 def is_small_power_of_two(x: Any) -> bool:
     """Whether `x` is a float of ±1/8, ±1/4, ... ±8.
 
-    Divisors come from sizes too. A size up to 8 is a constant of a kernel and a larger one is not, so the form of a
-    graph must not depend on whether a larger one is a power of two.
+    Divisors come from sizes too. A size up to 8 is a constant of a kernel; a larger size is not. The form of a graph
+    must therefore not depend on whether a larger size is a power of two.
     """
     return type(x) is float and x in SMALL_POWERS
 
@@ -207,7 +207,7 @@ class _Row:
 
 
 def _head(pattern: ast.expr) -> Any:
-    """The op at the head of `pattern`, `_LITERAL` for a literal, None for anything."""
+    """The op at the head of `pattern`; `_LITERAL` for a literal; None if any operand matches."""
     if isinstance(pattern, ast.Call):
         assert isinstance(pattern.func, ast.Name)
         return TABLE[pattern.func.id]

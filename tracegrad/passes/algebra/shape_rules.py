@@ -1,7 +1,7 @@
 """Rewrite rules of data movement and reductions: Python predicates, one section per op.
 
-Each rule takes the operand and the params of one application and returns a simpler value, or None. Most rules keep
-every bit. Rules that regroup a sum (`reduce_sum` of `reduce_sum`, of a `broadcast_to`, of a `reshape`) may round
+Each rule takes the operand and the params of one application and returns a simpler value, or None. Most rules change
+no bit. Rules that regroup a sum (`reduce_sum` of `reduce_sum`, of a `broadcast_to`, of a `reshape`) may round
 differently, as any order of summation may. Data movement sinks towards the outputs and towards fewer elements:
 `broadcast_to` sinks below elementwise ops and reductions, and `reshape` sinks below `broadcast_to`.
 """
@@ -37,7 +37,7 @@ from tracegrad.passes.core.rewriter import operand, producer, shared
 __all__ = ["BY_OP", "hoist_broadcast"]
 
 Shape = tuple[int, ...]
-LONG = 512  # elements of a sum that may be of shorter ones
+LONG = 512  # minimum elements of a sum that is computed in a shorter integer dtype
 
 BY_OP: dict[Op, Callable[..., Any]] = {}
 
@@ -199,7 +199,7 @@ def _reduce_broadcast(op: Op, source: Any, shape: Shape, axes: Shape) -> Any:
     own = tuple(a - new for a in axes if aligned[a] != 1)
     count = math.prod(shape[a] for a in axes if aligned[a] == 1)
     result = op(source, axes=own) if own else source
-    if op is reduce_sum and count != 1 and source.dtype.kind != "b":  # to add booleans is to ask for any
+    if op is reduce_sum and count != 1 and source.dtype.kind != "b":  # a sum of booleans is `any`
         result = multiply(
             result, float(count) if source.dtype.kind == "f" else int(np.asarray(count).astype(source.dtype))
         )
@@ -213,7 +213,7 @@ for _op in TABLE.values():
         BY_OP[_op] = _reduction_rule(_op, _op.form)
 
 
-# -- what integers cannot be ---------------------------------------------------------------------------
+# -- predicates of integers ----------------------------------------------------------------------------
 def _known_of_integers(value: bool) -> Callable[..., Any]:
     def rule(x: Any) -> Any:
         whole = hasattr(x, "node") and x.dtype.kind in "biu"
@@ -273,7 +273,7 @@ def _slice_of_pad(x: Any, start: Shape, step: Shape, lengths: Shape) -> Any:
 
 
 def _slice_of_where(x: Any, start: Shape, step: Shape, lengths: Shape) -> Any:
-    """Slice the selected side, if the window lies where one side is selected: the cotangent of a write."""
+    """Slice the selected side, if one side is selected in the whole window, as in the cotangent of a write."""
     chosen = _slice_of_pad(operand(x), start, step, lengths)
     if chosen is None or (side := constant(chosen)) is None:
         return None
@@ -284,7 +284,7 @@ def _slice_of_where(x: Any, start: Shape, step: Shape, lengths: Shape) -> Any:
 
 
 def _slice_of_concatenate(x: Any, start: Shape, stop: Shape, step: Shape) -> Any:
-    """Slice one operand, if the window lies in it."""
+    """Slice one operand, if it contains the window."""
     axis, begin = _param(x, "axis"), 0
     for i in range(len(x.node.inputs)):
         piece = operand(x, i)
@@ -318,7 +318,7 @@ def _(x: Any, *, axes: Shape) -> Any:
     return flip(x, axes=needed) if needed != axes else None
 
 
-# -- what else is zero -----------------------------------------------------------------------------------
+# -- constants and selects -------------------------------------------------------------------------------
 @rule_for(TABLE["where"])
 def _(condition: Any, x: Any, y: Any) -> Any:
     chosen = constant(condition)
@@ -342,7 +342,7 @@ def _scan_rule(op: Op) -> Callable[..., Any]:
     def rule(x: Any, *, axis: int) -> Any:
         if x.shape[axis] == 1:
             return x
-        if producer(x) is transpose:  # a result of NumPy's lies as its operand does, so it is transposed back
+        if producer(x) is transpose:  # NumPy's result has the layout of its operand
             perm = _param(x, "perm")
             return transpose(op(operand(x), axis=perm[axis]), perm=perm)
         return None

@@ -1,8 +1,8 @@
 """Fold constants: arrays that hold one value everywhere (`full`) become literals of elementwise ops.
 
-Derivatives start from constant arrays. As literals they cost no memory, and the algebra of `rules` applies to them. An
-elementwise op keeps at least one array operand for each dtype it computes in (see `Elementwise`). An op on constants
-alone is computed here. An op that raises (a negative power of an integer) is left to run time.
+Derivatives start from constant arrays. Literals cost no memory, and the algebra of `rules` applies to them. At least
+one operand of an elementwise op remains an array for each dtype it computes in (see `Elementwise`). An op on constants
+alone is computed here, except if it raises (a negative power of an integer): run time raises the error then.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def fold(op: Elementwise, operands: tuple[Any, ...]) -> Any:
     """`op` with literals for its constant operands, or its value if all are constant; None if nothing changes."""
     known = [x if type(x) in LITERALS else constant(x) for x in operands]
     arrays = [i for i, x in enumerate(operands) if type(x) not in LITERALS]
-    if op is power and known[1] == 0.5:  # an array of that is no literal, which says sqrt
+    if op is power and known[1] == 0.5:  # only a literal 0.5 means sqrt, an array does not
         return None
     if [known[i] for i in arrays].count(None) == len(arrays):
         return None

@@ -37,8 +37,8 @@ class Rewriter(Builder):
     """Builder that copies the nodes of another graph, and knows which of them have several users.
 
     `free` are sums whose terms may be added in any order; after the replay, `finish` takes the graph and the sums.
-    `repeated` says that the graph runs repeatedly, as the body of a loop. The hook is only called for ops of
-    these `forms`, if there are any.
+    `repeated` says that the graph runs repeatedly, as the body of a loop. If there are `forms`, the hook is only
+    called for ops of one of these forms.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class Rewriter(Builder):
         self.hook, self.finish, self.repeated, self.forms = hook, finish, repeated, forms or (object,)
         self.free: set[Node] = set()
         self.inputs = list(graph.inputs)
-        # Those of a loop in whose place the next turn has another one, as where two arrays are swapped.
+        # Inputs that another input replaces in the next iteration of a loop, for example if two arrays are swapped.
         known = set(graph.inputs)
         self.swapped = {x for x, y in zip(graph.inputs, graph.outputs) if y in known and y is not x}
         self.uses = Counter([*graph.outputs, *[x for node in graph.nodes for x in node.inputs]])
         self.shared: set[Node] = {x for x in graph.inputs if self.uses[x] > 1}
         self.moved: dict[Node, Any] = {}
-        self.used: dict[Node, list[int]] = {}  # the results that are used, of ops with several
+        self.used: dict[Node, list[int]] = {}  # the used results of multi-result ops
         for node in graph.nodes:
             if node.picks is not None:
                 self.used.setdefault(node.operands[0], []).append(node.picks)
@@ -88,7 +88,7 @@ class Rewriter(Builder):
         elif inputs == node.inputs and params is node.params:
             new = self.number(op, inputs, params, node)
         else:
-            # What stands for an operand has its aval, so the aval of the result stays and no shape rule need run.
+            # A replacement has the aval of its node, so the aval of the result is known without a shape rule.
             again = node.of(inputs) if params is node.params else Node(op, inputs, params, node.aval, node.location)
             new = self.number(op, inputs, params, again)
         if new is not node or self.uses[node] > 1:
@@ -141,7 +141,7 @@ def rewrite(
     return Rewriter(graph, hook, finish, repeated, forms).run(graph)
 
 
-# -- what hooks ask of a value -----------------------------------------------------------------------
+# -- queries of values for hooks ---------------------------------------------------------------------
 def node_of(x: Any) -> Node | None:
     """The node of a value; None for a literal."""
     return x.node if isinstance(x, Value) else None

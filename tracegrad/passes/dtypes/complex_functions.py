@@ -177,7 +177,7 @@ def _(x: Pair) -> Any:
     return Pair(*results)
 
 
-# -- questions -----------------------------------------------------------------------------------------------------
+# -- predicates ----------------------------------------------------------------------------------------------------
 def _both(op: Any, join: Any) -> Any:
     def asked(*xs: Any) -> Any:
         operands = [parts_of(x) for x in xs]
@@ -215,7 +215,7 @@ def _times(f: Any, t: Any) -> Any:
 @rule(exp)
 def _(x: Pair) -> Any:
     a, b = x.re, x.im
-    # Where exp(a) overflows, its product with a cosine may be finite.
+    # If exp(a) overflows, its product with a cosine may still be finite.
     limit = 700.0 if a.dtype == np.float64 else 80.0
     far = greater(a, limit)
     size = exp(where(far, subtract(a, limit), a))
@@ -270,7 +270,7 @@ def _(x: Pair) -> Any:
 @rule(log1p)
 def _(x: Pair) -> Any:
     a, b = x.re, x.im
-    # abs(1 + z)**2 - 1 without the 1, where that counts.
+    # abs(1 + z)**2 - 1, computed without the 1 near zero, because of cancellation.
     near = less(maximum(absolute(a), absolute(b)), 0.5)
     close = multiply(0.5, log1p(add(multiply(a, add(a, 2.0)), square(b))))
     return Pair(where(near, close, _log_of_size(add(a, 1.0), b)), arctan2(b, add(a, 1.0)))

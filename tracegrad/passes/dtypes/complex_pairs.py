@@ -46,7 +46,7 @@ __all__ = ["RULES", "Pair", "joined", "parted", "rule"]
 
 
 class Pair(Carrier):
-    """Complex values with the parts `re` and `im`; `block`, if given, is the array of both along a last axis."""
+    """Complex values with the parts `re` and `im`; `block` is None, or the array of both parts along a last axis."""
 
     __slots__ = ("block", "im", "re")
     level = Level.PAIR
@@ -90,7 +90,7 @@ def parted(x: Any, aval: Aval) -> Any:
     return Pair(re, im, x)
 
 
-# By op that moves elements, or adds rows: parameters with which it leaves a last axis as it is, of so many elements.
+# The parameters of data movement ops and sums for operands with one more last axis, of n elements, left unchanged.
 _WITH_LAST: dict[Op, Callable[..., dict[str, Any]]] = {
     broadcast_to: lambda n, *, shape: {"shape": (*shape, n)},
     concatenate: lambda n, **params: params,
@@ -192,8 +192,8 @@ def _(x: Any, *, dtype: str) -> Any:
 # -- products ------------------------------------------------------------------------------------------------------
 @rule(matmul)
 def _(x: Pair, y: Pair) -> Any:
-    """Multiply real matrices: each part of x with the memory representations of y and iy, which gives the memory
-    representation of the result. If this would copy a large factor for a small one, it is read in place."""
+    """Multiply real matrices: each part of x with the memory representations of y and iy. The sum of the products is
+    the memory representation of the result. A large factor is not copied for a small one."""
     m, n = x.shape[-2], y.shape[-1]
     if m == n == 1:
         row = (*x.shape[:-2], x.shape[-1])
@@ -214,7 +214,7 @@ def _(x: Pair, y: Pair) -> Any:
     return _in_columns(add(matmul(x.re, _columns(y)), matmul(x.im, _columns(_turned(y)))))
 
 
-FEW = 4  # rows, or columns, of a factor for which the other is read but once
+FEW = 4  # maximum rows, or columns, of a factor for which the other factor is read only once
 
 
 def _turned(x: Pair) -> Pair:

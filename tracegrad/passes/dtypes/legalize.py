@@ -48,7 +48,7 @@ def without_complex(graph: Graph) -> Graph:
     """
     if not has_complex(graph):
         return graph
-    from tracegrad.passes.dtypes.lower_complex import in_pairs  # which most programs do not need
+    from tracegrad.passes.dtypes.lower_complex import in_pairs  # most programs do not need it
 
     return in_pairs(graph)
 
@@ -68,6 +68,6 @@ def without_half(graph: Graph) -> Graph:
     """
     if not has_dtype(graph, "e"):
         return graph
-    from tracegrad.passes.dtypes.lower_float16 import in_singles  # which most programs do not need
+    from tracegrad.passes.dtypes.lower_float16 import in_singles  # most programs do not need it
 
     return in_singles(graph)

@@ -2,8 +2,8 @@
 
 A complex value becomes a `Pair`, a carrier of two values of the graph under construction. An op on it applies its rule
 in `tracegrad.passes.dtypes.complex_pairs`. An op that only moves and adds is applied to both parts. Composite ops are
-decomposed, and loops and branches carry both parts. Any other op is a NumPy call. In memory, where calls find their
-operands, a pair is one array with the parts along a last axis; so are the complex inputs and outputs of a graph.
+decomposed, and loops and branches carry both parts. Any other op is a NumPy call. In memory a pair is one array with
+the parts along a last axis. Operands of calls, and the complex inputs and outputs of a graph, have this form.
 """
 
 from __future__ import annotations

@@ -122,11 +122,11 @@ def _applied(node: Node, operands: tuple[Any, ...], builder: _Singles) -> Any:
 
 
 def _moved(node: Node, operands: tuple[Any, ...], params: dict[str, Any], found: Any, builder: _Singles) -> Any:
-    """The moved value `found`; its bits are moved too, if they are known."""
+    """The moved value, after its float16 bits are moved too, if they are known."""
     if not any(x.node in builder.bits for x in operands if type(x) not in LITERALS):
         return found
     assert node.op is not None
-    numbers = (float, int) if node.op is where else (float,)  # others are places
+    numbers = (float, int) if node.op is where else (float,)  # other integers are positions
     bits = [_bits_of_number(x) if type(x) in numbers else x for x in operands]
     bits = [x if type(x) in LITERALS else builder.bits_of(x, aval) for x, aval in zip(bits, _avals(node))]
     if "value" in params:
@@ -149,7 +149,7 @@ def _called(node: Node, operands: tuple[Any, ...], builder: _Singles) -> Any:
     return builder.value_of(result, node.aval)
 
 
-# -- ops that speak of dtypes ----------------------------------------------------------------------------------------
+# -- ops with dtype parameters ---------------------------------------------------------------------------------------
 def _cast(node: Node, operands: tuple[Any, ...], builder: _Singles) -> Any:
     (x,), dtype = operands, node.aval.dtype
     if dtype != HALF:
@@ -159,7 +159,7 @@ def _cast(node: Node, operands: tuple[Any, ...], builder: _Singles) -> Any:
     if x.dtype.itemsize <= 2:
         single = cast(x, dtype="float32")
         return single if x.dtype.itemsize == 1 else round_to_half(single)
-    # Rounded once: not to single precision before.
+    # Round only once: not to single precision first.
     wide = x if x.dtype == SINGLE else cast(x, dtype="float64")
     return cast(round_to_half(wide), dtype="float32")
 

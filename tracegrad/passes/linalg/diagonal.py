@@ -1,8 +1,8 @@
 """Simplify products with diagonal matrices, and diagonals of products, to one multiplication per element.
 
-A matrix is diagonal here if its elements off the diagonal are known to be zero. The product has NumPy's bits, nan and
-inf included: zero times a value that is not finite is nan, so an infinite element of the other factor makes the rest of
-its column, or row, nan, as it does in a sum.
+A matrix is diagonal here if its elements off the diagonal are known to be zero. The product has the bits of NumPy, also
+for nan and inf. Zero times a value that is not finite is nan. An infinite element of the other factor therefore turns
+the rest of its column, or row, into nan, as it does in a sum.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tracegrad.passes.core.rewriter import operand, producer, shared
 
 __all__ = ["DIAGONALS", "counted", "is_diagonal", "with_diagonal"]
 
-SMALLEST = 32  # matrices with fewer rows are multiplied as any others
+SMALLEST = 32  # minimum rows: smaller diagonal matrices are multiplied like any matrix
 
-# What gives the numbers on a diagonal, an array of one axis.
+# A function that returns the elements of a diagonal, an array of one axis.
 Numbers = Callable[[], Any]
 
 
@@ -69,7 +69,7 @@ def with_diagonal(x: Any, y: Any) -> Any:
 
 def _scaled(x: Any, factors: Any, axis: int) -> Any:
     """`x` times its `factors`, with nan where another element along `axis` is not finite."""
-    # Sums begin at zero, so none of them is -0.
+    # A sum begins with zero, so it is never -0.0.
     product = add(multiply(x, broadcast_to(factors, shape=x.shape)), 0.0)
     spoils = cast(logical_not(isfinite(x)), dtype=x.dtype.name)
     saved = tuple(1 if k == axis else n for k, n in enumerate(x.shape))
@@ -82,7 +82,7 @@ def is_diagonal(x: Any) -> bool:
     return _numbers(x) is not None
 
 
-# -- what is diagonal ----------------------------------------------------------------------------------------
+# -- detection -----------------------------------------------------------------------------------------------
 def _numbers(x: Any) -> Numbers | None:
     """A function that computes the diagonal of `x`, if it is a large diagonal matrix."""
     x = _seen(x)
@@ -121,7 +121,7 @@ def _of_cast(x: Any) -> Numbers | None:
 
 
 def _of_multiply(x: Any) -> Numbers | None:
-    """The diagonal of the identity times a finite number, for which zeros stay zeros."""
+    """The diagonal of the identity times a number, which must be finite: then zero times it is zero."""
     for k in range(2):
         factor, eye = operand(x, k), _seen(operand(x, 1 - k))
         value = factor if is_literal(factor) else constant(factor)

@@ -1,12 +1,12 @@
 """Multiply by outer products without forming them: `np.outer(u, v) @ X` is u times `v @ X` (rank-one structure).
 
-A matrix is an *outer product* here if its elements are products of a column element and a row element, as for
+A matrix is an *outer product* here if each element is the product of a column element and a row element. Examples are
 `np.outer(u, v)`, `-2.0 * u[:, None] * v`, and matrices with equal rows. A sum of outer products and diagonal matrices,
-as `np.eye(n) - 2.0 * np.outer(v, v)`, is multiplied term by term. A product is not formed either if only sums weighted
-with an outer product are used, as in the derivative of an outer product.
+as `np.eye(n) - 2.0 * np.outer(v, v)`, is multiplied term by term. A product is not formed either if only its sums,
+weighted with an outer product, are used. The derivative of an outer product has this form.
 
-The order of additions changes, so results round differently. A result that was not finite stays not finite, but a
-reordered inf may become a nan, or a nan an inf.
+The order of additions changes, so results round differently. A result that was not finite is still not finite, but an
+inf may become a nan, or a nan an inf.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from tracegrad.passes.linalg.small_matmul import as_loop
 
 __all__ = ["OUTER"]
 
-SMALLEST = 16  # rows and columns of matrices for which this is worth it, or of others that are as much work
-MOST = 4  # parts of a sum that are multiplied one by one
-DEEPEST = 8  # factors of an outer product
+SMALLEST = 16  # minimum m, k and n of products; for sums, the minimum of m * k * n is the cube of this
+MOST = 4  # maximum terms of a sum that are multiplied one by one
+DEEPEST = 8  # maximum depth of the expression of an outer product
 
 
 class _Outer(NamedTuple):
@@ -98,7 +98,7 @@ def _total(terms: list[tuple[int, Any]]) -> Any:
 
 
 def _parts(x: Any) -> list[tuple[int, Any]] | None:
-    """The signed outer products and diagonal matrices whose sum is `x`; None if it is no such sum."""
+    """The signed outer products and diagonal matrices that `x` is the sum of; None if it has other terms."""
     results: list[tuple[int, Any]] = []
     todo = [(1, x, False)]
     while todo:
@@ -139,7 +139,7 @@ def _times_column(x: Any, column: Any) -> Any:
 
 
 def _sums(x: Any, axis: int) -> Any:
-    """The sums along an axis, which keeps size one."""
+    """The sums along an axis, which then has size one."""
     axis += len(x.shape)
     return reshape(reduce_sum(x, axes=(axis,)), shape=tuple(1 if a == axis else n for a, n in enumerate(x.shape)))
 
@@ -172,7 +172,7 @@ def summed_product(x: Any, *, axes: tuple[int, ...]) -> Any:
 
 
 def _summed(x: Any, axes: tuple[int, ...], alone: bool) -> Any:
-    """As `summed_product`; with `alone`, the values that `x` is derived from have no other users."""
+    """The sum of `summed_product`; with `alone`, the values that `x` is derived from have no other users."""
     op, last = producer(x), len(x.shape) - 1
     if op not in _WEIGHTED:
         return None
@@ -189,7 +189,7 @@ def _summed(x: Any, axes: tuple[int, ...], alone: bool) -> Any:
         return None
     left, right, outer = result.left, result.right, result.outer
     genuine = _genuine(outer) is not None
-    # Sums without weights are no work for who has the product.
+    # If the product is computed anyway, a sum without weights is cheap.
     weights = [weight for axis, weight in ((last - 1, outer.column), (last, outer.row)) if axis in axes]
     if all(weight is None for weight in weights) and (len(axes) == 2 or not (alone if genuine else result.alone)):
         return None
@@ -227,7 +227,7 @@ class _Weighted(NamedTuple):
 
 def _weighted(x: Any, depth: int, alone: bool) -> _Weighted | None:
     """The matrix product and the weights whose elementwise product is `x`."""
-    if (op := producer(x)) is None:  # a number too
+    if (op := producer(x)) is None:  # also for a literal
         return None
     alone = alone and not shared(x)
     if op is matmul:
@@ -249,7 +249,7 @@ def _weighted(x: Any, depth: int, alone: bool) -> _Weighted | None:
     return None
 
 
-# -- what is an outer product ------------------------------------------------------------------------------
+# -- detection ---------------------------------------------------------------------------------------------
 def _outer_of(x: Any) -> _Outer | None:
     """`x` as an outer product, if it is one."""
     return _genuine(_factors(x, DEEPEST))

@@ -1,6 +1,6 @@
 """Share one factorization of a matrix among its systems, transposed systems, inverse and determinant.
 
-The inverse and the determinant then run without Python, as systems do in compiled code.
+Compiled code then computes the inverse and the determinant without Python, like solutions of systems.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def factor_once(graph: Graph) -> Graph:
         if swaps(a):
             a, transposed = operand(a), True
         alone = uses[a.node] < 2
-        if alone and (op is solve or in_loop(a)):  # in loops Python is asked for factors, too
+        if alone and (op is solve or in_loop(a)):  # in loops, LU is a call of NumPy, too
             return None
         if alone and op is inv:
             return solve(operands[0], _identity(a))
@@ -80,7 +80,7 @@ def _matrix(x: Node) -> Node:
 def _slogdet(factors: Any, pivots: Any) -> tuple[Any, Any]:
     ndim, n = len(factors.shape), factors.shape[-1]
     pivot = diagonal(factors, offset=0, axes=(ndim - 2, ndim - 1))
-    one = cast(where(less(pivot, 0.0), -1.0, 1.0), dtype=pivot.dtype.name)  # of nan too, as NumPy has it
+    one = cast(where(less(pivot, 0.0), -1.0, 1.0), dtype=pivot.dtype.name)  # also for nan, as in NumPy
     sign = where(equal(pivot, 0.0), 0.0, one)
     stays = equal(pivots, broadcast_to(arange(start=1, step=1, length=n, dtype="int32"), shape=pivots.shape))
     signs = where(stays, sign, negative(sign))

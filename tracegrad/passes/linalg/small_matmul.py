@@ -1,7 +1,7 @@
 """Lower matmuls to elementwise loops where a loop beats BLAS, and combine sums of stacked products into one.
 
 A loop is faster for small products, because it fuses with its neighbours. Integer and boolean products are always
-loops, because BLAS has none. A sum over a stack of products becomes one product.
+loops, because BLAS does not compute them. A sum over a stack of products becomes one product.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Thresholds", "as_loop", "long_product", "unroll_small_contractions"]
 
-MOST_OF_WINDOW = 16  # elements, up to which a sum of products needs no windows that are stored
+MOST_OF_WINDOW = 16  # maximum elements of windows that a sum of products reads without storing them
 
 
 @record(frozen=True)
 class Thresholds:
     """Thresholds below which a float `matmul` of (..., m, k) and (..., k, n) becomes a loop.
 
-    `small`: when m, k and n are all at most this. `vector_elements`: when m, k or n is 1 (matrix-vector and outer
-    products, which move as many numbers as they compute) and the matrix has at most this number of elements. `tiny`: as
-    `small` for stacks of `many` products, which are one call, unless a loop computes them repeatedly.
+    `small`: when m, k and n are all at most this. `vector_elements`: when m, k or n is 1 and m * k * n is at most
+    this: matrix-vector and outer products move as many numbers as they compute. `tiny`: as `small`, for stacks of at
+    least `many` products, which are one call, unless a loop computes them repeatedly.
     """
 
     small: int = 8
@@ -39,7 +39,7 @@ class Thresholds:
     many: int = 16
 
     def unrolls(self, m: int, k: int, n: int, count: int = 1) -> bool:
-        """Whether each of `count` products of these sizes becomes a loop."""
+        """Whether `count` products of (m, k) and (k, n) matrices become loops."""
         if max(m, k, n) <= (self.small if count < self.many else min(self.small, self.tiny)):
             return True
         return 1 in (m, k, n) and m * k * n <= self.vector_elements
@@ -86,7 +86,7 @@ def unroll_small_contractions(graph: Graph, thresholds: Thresholds = _USUAL) -> 
 
 
 def _of_windows(x: Any, y: Any) -> Any:
-    """The product of small windows and few columns, or of the transposes, as a sum that reads the windows in place."""
+    """The product of small windows and few columns, or of the transposes, as a sum that does not copy the windows."""
     transposed = producer(x) is transpose and len(x.shape) == 2
     result = operand(x) if transposed else x
     while producer(result) is reshape:
@@ -120,7 +120,7 @@ def as_loop(x: Any, y: Any) -> Any:
     if m == 1:
         return reshape(_matrix_vector(matrix_transpose(y), reshape(x, shape=(*lead, k))), shape=(*lead, 1, n))
     if swaps(x) and swaps(y) and x.dtype.kind not in "fc":
-        return matrix_transpose(as_loop(operand(y), operand(x)))  # whose factors lie along their rows
+        return matrix_transpose(as_loop(operand(y), operand(x)))  # rows of these factors are contiguous
     left = broadcast_to(reshape(x, shape=(*lead, m, 1, k)), shape=(*lead, m, n, k))
     right = broadcast_to(reshape(matrix_transpose(y), shape=(*lead, 1, n, k)), shape=(*lead, m, n, k))
     return _dot(left, right, -1)
@@ -140,8 +140,8 @@ def _dot(x: Any, y: Any, axis: int) -> Any:
 
 
 def long_product(x: Any, *, axes: tuple[int, ...]) -> Any:
-    """The sum of a stack of products, as one product of long matrices, if no copy is needed; sums of `x.T @ y` need
-    none.
+    """The sum of a stack of products `x.T @ y`, as one product of long matrices, which needs no copy; None for other
+    sums.
 
     >>> from tracegrad.ir import parse
     >>> from tracegrad.passes.simplify.simplify import simplify

@@ -2,10 +2,10 @@
 
 - A product of scanned rows and a loop-invariant matrix, as `x[t] @ w`, is computed for all rows before the loop. Each
   iteration reads its rows of the result.
-- Accumulated products, such as the matrix cotangent `dw += x[t].T @ dz[t]`, become one product after the loop, of the
-  stacked factors of all iterations.
+- Accumulated products, as the matrix cotangent `dw += x[t].T @ dz[t]`, become one product after the loop. Its factors
+  are the stacked factors of all iterations.
 
-User sums stay in their order; sums of cotangents (`accumulate`) have no order.
+User sums are not reordered; sums of cotangents (`accumulate`) have no order.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tracegrad.passes.core.rewriter import rewrite
 
 __all__ = ["join_products_of_iterations"]
 
-FEWEST = 4  # turns
-MOST_ROWS = 64  # of a product that gains by having those of other turns beside it
-LEAST = 1 << 14  # multiply-adds of a turn, below which a loop has better to do than BLAS
-ROOM = 1 << 25  # bytes for what all turns give or are given
+FEWEST = 4  # minimum iterations
+MOST_ROWS = 64  # maximum rows of a product per iteration: with more, BLAS is efficient anyway
+LEAST = 1 << 14  # minimum multiply-adds of a product per iteration: smaller ones remain in the loop
+ROOM = 1 << 25  # maximum bytes of a factor or a product for all iterations
 
 
 def join_products_of_iterations(graph: Graph) -> Graph:
@@ -82,7 +82,7 @@ class _Loop:
         self.constants = set(body.inputs[carries + xs :])
         self.users = body.users()
 
-    # -- what is found -----------------------------------------------------------------------------------
+    # -- analysis ----------------------------------------------------------------------------------------
     def given(self) -> list[Node]:
         """The products of scanned rows and a loop-invariant matrix."""
         results = [
@@ -113,13 +113,13 @@ class _Loop:
     def _has_room(self, x: Node) -> bool:
         return self.length * x.aval.nbytes <= ROOM
 
-    # -- what is made of it ------------------------------------------------------------------------------
+    # -- rewriting ---------------------------------------------------------------------------------------
     def joined(self, before: list[Node], behind: dict[int, tuple[Node, Node]]) -> tuple[Any, ...]:
-        """The results of the loop, with these products computed outside of it."""
+        """The results of the loop, with the batched products computed outside of it."""
         rows = {x: Node(None, (), (), x.aval) for x in before}
         products = [self._of_all_rows(x) for x in before]
         new, nodes = self._replaced(rows, [self.body.outputs[i] for i in behind])
-        factors: list[Node] = []  # that the loop gives, by what they are
+        factors: list[Node] = []  # further results of the loop
         for x, y in behind.values():
             for factor in (_turned(x, nodes, new), new.get(y, y)):
                 if _source(factor) not in self.rows and factor not in factors:
@@ -195,7 +195,7 @@ def _source(x: Node, *also: Op) -> Node:
 
 
 def _turned(x: Node, nodes: list[Node], new: dict[Node, Node]) -> Node:
-    """The transpose of `x` in the body, made there if there is none."""
+    """The transpose of `x` in the body; appended to `nodes` if there is none."""
     x = new.get(x, x)
     if x.op is transpose:
         return x.operands[0]

@@ -70,7 +70,7 @@ class _Kept:
         self.params = map_regions(tuple(sorted(params.items())), trim)
 
     def is_whole(self, node: Node) -> bool:
-        """Whether nothing was removed."""
+        """Whether no part was removed."""
         if len(self.operands) < len(node.operands) or len(self.results) < len(node.aval):  # type: ignore[arg-type]
             return False
         result = Node(node.op, self.operands, self.params, node.aval)
@@ -111,7 +111,7 @@ def _rebuilt(graph: Graph, kept: dict[Node, _Kept]) -> Graph:
 
 
 def _read(graph: Graph, outputs: Iterable[int]) -> set[int]:
-    """The numbers of the inputs that these outputs depend on."""
+    """The numbers of the inputs that the outputs depend on."""
     needed = {graph.outputs[k] for k in outputs}
     for node in reversed(graph.nodes):
         if node in needed:

@@ -1,8 +1,8 @@
 """Eliminate residuals: read saved windows from the array that a loop returns instead of storing copies.
 
-The derivative of a loop saves the values that its iterations read. If `A[i, :j]`, read in iteration `(i, j)` of a
-factorization that fills `A`, is not written again, the returned `A` holds the same elements and no copy is needed.
-The reader may use no more of a window than a mask selects, if later iterations may have written the rest.
+The derivative of a loop saves the values that its iterations read. An example is `A[i, :j]`, read in iteration `(i, j)`
+of a factorization that fills `A`. If it is not written again, the returned `A` has the same elements, and no copy is
+needed. If later iterations may write a part of a window, a mask must select the other part.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def read_what_is_left(graph: Graph) -> Graph:
     before, tried = graph, set[tuple[Node, int]]()
     if graph.has_regions and sum(map(is_loop, graph.nodes)) > 1:
         while (result := _rewritten(graph, tried)) is not None:
-            graph = trim(result)  # what is not read any more is not given
+            graph = trim(result)  # remove unread residuals
     return graph if graph is before else share_loops(simplify(graph))
 
 
@@ -78,8 +78,8 @@ class _Reading:
 
     def _region(self, graph: Graph, kept: Node, given: Sequence[Any], row: int | None,
                 sums: dict[Node, Sum]) -> Graph | None:  # fmt: skip
-        """A region with the further inputs `given`. A scanned row of the residual is replaced by its iteration number,
-        as input number `row`."""
+        """A region with further inputs. A scanned row of the residual is replaced by its iteration number, as input
+        number `row`."""
         builder = Builder()
         inputs = [builder.input(x.aval) for x in graph.inputs[:row]]
         iteration = [] if row is None else [builder.input(_NUMBER)]
@@ -146,7 +146,7 @@ class _Reading:
 
     def _window(self, node: Node, args: Sequence[Any], kept: Node, more: list[Any], sums: dict[Node, Sum],
                 graph: Graph) -> Any:  # fmt: skip
-        """The replacement of a node that takes a window of the residual."""
+        """The replacement of a node that reads a window of the residual."""
         level, iterations = self._level(more), node.inputs[1:]
         whole = node.op is gather and dict(node.params)["axes"] == tuple(range(len(self.kept.levels) - level))
         if not whole or kept in iterations or any(is_literal(x) or x.aval != _NUMBER for x in iterations):

@@ -1,7 +1,7 @@
 """Fuse a loop with its segmented copy, by running the loop in the same segments.
 
 The derivative of a long loop reruns it segment by segment (`tracegrad.control.segmented_checkpointing`). If the values
-of the loop are used too, there are two loops with the same work. In segments they are equal, and are merged.
+of the loop are used too, there are two loops with the same work. Run in the same segments, they are equal and merge.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Segments(NamedTuple):
 
 def join_segments(graph: Graph) -> Graph:
     """`graph` with loops segmented as their segmented copies. Values are unchanged."""
-    # In their order, or another process might take other segments.
+    # Ordered, so that every process chooses the same segments.
     result = dict.fromkeys([each for node in graph.everywhere() if node.op is scan for each in _segments(node)])
     if not result:
         return graph

@@ -1,8 +1,8 @@
 """Fuse loops and branches that share work (loop fusion).
 
-The derivative of a loop runs it again, to save residuals. Together with the value there are two loops, and one does all
-the work of the other. Two loops of equal length that do not depend on each other are fused if this saves half of the
-work of the smaller one. Two branches with the same index are always fused.
+The derivative of a loop runs it again, to save residuals. If the value is used too, there are two loops, and one does
+all the work of the other. Two loops of equal length that do not depend on each other are fused if this saves half of
+the work of the smaller one. Two branches with the same index are always fused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tracegrad.passes.simplify.simplify import simplify
 __all__ = ["share", "share_loops"]
 
 
-# Among more nodes than these none is looked for that shares work: each is compared with all others.
+# Maximum loops and branches of a graph: with more, none are compared, because the time is quadratic.
 MOST_LOOPS = 128
 
 
@@ -126,7 +126,7 @@ def _joined(graph: Graph, first: Node, second: Node, both: Node, results: list[l
     return sliced(graph.inputs, [*early, both, *late], [moved.get(x, x) for x in graph.outputs])
 
 
-# -- two nodes as one: operands, parameters, and which result each result is -------------------------------
+# -- fused nodes: operands, parameters, and the positions of the results ------------------------------------
 Both = tuple[list[Node], dict[str, Any], list[list[int]]]
 
 
@@ -176,7 +176,7 @@ class _Pair:
             self._share_inside()
 
     def _share_inside(self) -> None:
-        """Fuse inner loops that share work, which may make carries equal."""
+        """Fuse inner loops that share work. Carries may be equal afterwards."""
         before = Graph(
             tuple(self.builder.inputs), tuple(self.builder.nodes), tuple([x for outs in self.outs for x in outs])
         )

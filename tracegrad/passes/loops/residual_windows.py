@@ -1,8 +1,8 @@
 """Analyze windows saved as residuals: whether the array that the loop returns still holds them.
 
-A *kept* window is read by an iteration from an array that the loop updates, and is stacked, possibly by a nested loop
-and again by its outer loop. It can be read from the final array if all later writes are disjoint from it
-(`tracegrad.control.index_ranges`), in the rest of the iteration and in later iterations of each loop.
+An iteration reads a window of an array that the loop updates, and the loop stacks the window as a residual. A nested
+loop may stack it first, and its outer loop again. The window can be read from the final array if all later writes are
+disjoint from it (`tracegrad.control.index_ranges`): in the rest of the iteration, and in later ones of each loop.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tracegrad.ops.shape.linear import fresh, full, reshape
 
 __all__ = ["Kept", "Part", "Sum", "added", "is_loop", "sum_of"]
 
-Sum = dict[Any, int]  # what an integer is the sum of, with factors: None for 1, a level for its turn, nodes
+Sum = dict[Any, int]  # affine sum: the factor of 1 (None), of the iteration number of a level (int), of a Node
 
 
 class Part(NamedTuple):
@@ -39,7 +39,7 @@ def is_loop(node: Node) -> bool:
 
 
 def sum_of(x: Any, of_other: Callable[[Node], Sum | None]) -> Sum | None:
-    """The integer `x` as an affine sum; `of_other` gives the sums of opaque nodes."""
+    """The integer `x` as an affine sum; `of_other` returns the sums of opaque nodes."""
     if is_literal(x):
         return {None: x} if type(x) is int else None
     if x.op is full:
@@ -59,8 +59,8 @@ def sum_of(x: Any, of_other: Callable[[Node], Sum | None]) -> Sum | None:
 
 
 class _Level:
-    """One of the nested loops that a window is a residual of: `known` are the integers of its body in the iteration
-    that reads the window, and `later` the integers in all later iterations."""
+    """One of the nested loops that stack a window. `known` are the distances of the integers of its body in the
+    iteration that reads the window; `later` are their distances in all later iterations."""
 
     def __init__(self, loop: Node, around: dict[Node, Distances]):
         self.loop, params = loop, dict(loop.params)
@@ -112,8 +112,8 @@ class Kept:
         self.is_found = bool(self.arrays) and len(self.sums) == len(sums)
 
     def _arrays(self, x: Any) -> list[tuple[int, Node]]:
-        """From the innermost loop on, the carries of the array, and the value of it that an iteration reads, after
-        inner loops."""
+        """For each loop, innermost first: the carry of the array, and the value of the array from which the window is
+        read; for an outer loop, its value after the inner loop."""
         results: list[tuple[int, Node]] = []
         for level in reversed(self.levels):
             for k in range(level.carries):
@@ -150,8 +150,8 @@ class Kept:
         return list(dict.fromkeys(x for each in self.sums for x in each if isinstance(x, Node)))
 
     def _sum(self, x: Any, at: int) -> Sum | None:
-        """An integer of the body of level `at`, or outside of the loops (-1), as an affine sum of iteration numbers and
-        outside values."""
+        """An integer of the body of level `at` as an affine sum of iteration numbers and outside values; level -1 is
+        outside of the loops."""
         if at < 0:
             return sum_of(x, lambda y: {y: 1} if not y.aval.shape else None)
         level = self.levels[at]
@@ -170,9 +170,9 @@ class Kept:
         first = self._sum(x, at - 1) if node in level.steps and level.forwards else None
         return None if first is None else added(first, {at: level.steps[node]})
 
-    # -- whether it is left --------------------------------------------------------------------------------
+    # -- whether it is overwritten--------------------------------------------------------------------------
     def is_left(self, part: Part | None) -> bool:
-        """Whether nothing later overwrites the used elements of the window: all of it, or a part."""
+        """Whether no later write overwrites the used elements of the window: all of it, or a part."""
         node, known = self.window, self.levels[-1].known
         read = window_at([distances(a, known) for a in node.inputs[1:]], node.aval.shape, dict(node.params)["step"])
         if part is not None:
@@ -197,7 +197,7 @@ class Kept:
         return Window(starts, ends)
 
     def _distances(self, x: Sum) -> Distances:
-        """The distances of an integer, given as a sum, in the iteration that saves the window."""
+        """The distances of an affine sum in the iteration that saves the window."""
         results: list[Distances] = [{None: (x.get(None, 0),) * 2}] if x.keys() <= {None} else []
         for at, level in enumerate(self.levels):
             for node in level.steps:

@@ -1,9 +1,9 @@
-"""Tile elementwise loops that save rows for each other, so that the rows stay in the cache (loop tiling).
+"""Tile elementwise loops that save rows for each other, so that the rows remain in the cache (loop tiling).
 
 The derivative of a loop reads saved rows in every iteration. If both loops and the nodes between them are elementwise,
-the elements are split into blocks. One loop over the blocks, without carries, runs everything for one block after the
-other. The rows of a block fit into the cache; the rows of all elements would pass through memory twice. Every element
-is computed as before, so the bits are the same.
+the elements are split into blocks. One loop over the blocks, without carries, computes one block after the other. The
+rows of a block fit into the cache; the rows of all elements would be streamed from memory twice. Every element is
+computed as before, so the bits are the same.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["run_in_blocks"]
 
-LARGE = 2**22  # bytes of rows, from which on loops are tiled
+LARGE = 2**22  # minimum bytes of the saved rows of tiled loops
 BLOCK = 2**18  # bytes of the rows of one block: fits into a second-level cache
-SHORTEST, LONGEST = 64, 4096  # elements of a block
-FEWEST = 8  # blocks
-DEEPEST = 2**16  # bytes of the rows of one element, above which even the shortest block does not fit
+SHORTEST, LONGEST = 64, 4096  # minimum and maximum elements of a block
+FEWEST = 8  # minimum blocks
+DEEPEST = 2**16  # maximum bytes of the rows of one element: with more, the shortest block does not fit
 
 Shape = tuple[int, ...]
 
@@ -138,7 +138,7 @@ class _Group:
         return dict(zip(self.outs, map(joined, result)))
 
 
-# -- what may be cut ---------------------------------------------------------------------------------------
+# -- analysis ----------------------------------------------------------------------------------------------
 def _space(node: Node) -> Shape | None:
     """The common shape of all arrays in the body of an elementwise loop."""
     params = dict(node.params)
@@ -151,7 +151,7 @@ def _space(node: Node) -> Shape | None:
         _is_pointwise(x, space) for x in body.nodes
     ):
         return None
-    narrow = sum(x.aval.shape == () for x in body.nodes)  # what runs for every block
+    narrow = sum(x.aval.shape == () for x in body.nodes)  # nodes that run for every block
     return space if 2 * narrow <= len(body.nodes) else None
 
 
@@ -184,7 +184,7 @@ def _rows(loop: Node) -> list[Any]:
 
 
 def _has_own_rows(loop: Node, space: Shape, kept: list[Node]) -> bool:
-    """Whether all scanned rows of a loop are `kept` ones, or numbers whose count differs from the shape `space`."""
+    """Whether the scanned rows of a loop are saved rows, or scalars whose stack has another shape than `space`."""
     return all(x in kept or (len(x.aval.shape) == 1 and x.aval.shape != space) for x in _rows(loop))
 
 
@@ -209,10 +209,10 @@ def _between(graph: Graph, loops: set[Node]) -> list[Node]:
     return [x for x in graph.nodes if x in results or (x in later and x in earlier)]
 
 
-# -- and how -----------------------------------------------------------------------------------------------------
+# -- rewriting ---------------------------------------------------------------------------------------------------
 @record(frozen=True)
 class _Cut:
-    """Converter of arrays of the shape `space` to blocks of so many elements."""
+    """Converter of arrays of the shape `space` to blocks of `length` elements."""
 
     space: Shape
     length: int

@@ -1,7 +1,7 @@
 """Fold row reads into element reads: a region takes the array and the row index instead of a row.
 
-The residuals of a nested loop are a row of the residuals of the outer loop. As an operand the row would be a copy, with
-room for the maximal number of iterations.
+The residuals of a nested loop are a row of the residuals of the outer loop. A row that is an operand would be a copy,
+with room for the maximal number of iterations.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def _(*xs: Any, axes: tuple[int, ...]) -> Any:
 
 
 def read_inside(operands: Sequence[Any], graphs: Sequence[Graph], first: int) -> tuple[list[Any], list[Graph]] | None:
-    """The operands and the regions with rows replaced by arrays and row indices, from operand `first` on, if the
-    regions read only elements of the rows; else None."""
+    """The operands and the regions with rows replaced by arrays and row indices; None if there are no rows to replace.
+    Rows are replaced from operand `first` on, if the regions read only elements of them."""
     results = [
         k for k, x in enumerate(operands) if k >= first and producer(x) is gather and _is_place(x.node)
         and all(_absorbs(graph, graph.inputs[k]) for graph in graphs)

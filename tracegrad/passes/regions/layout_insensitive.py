@@ -15,9 +15,9 @@ __all__ = ["in_any_order"]
 def in_any_order(graph: Graph, x: Node) -> bool:
     """Whether all readers of the region input `x` are as fast for another order of its axes.
 
-    BLAS reads a factor in any memory order. A kernel that multiplies by a broadcast value and adds, as in a
-    matrix-vector product, runs along the memory of the matrix for any order of its axes. An elementwise op on two
-    arrays with different orders is not insensitive: it reads one of them with a large stride.
+    BLAS reads a factor in any memory order. A matrix-vector product multiplies by a broadcast value and adds. Its
+    kernel runs along the memory of the matrix for any order of its axes. An elementwise op on two arrays with different
+    orders is not insensitive, because it reads one of them with a large stride.
     """
     if x in graph.outputs:
         return False
@@ -37,7 +37,7 @@ def _reads_in_any_order(node: Node, x: Node, users: Mapping[Node, Sequence[Node]
 
 
 def _regions_do(node: Node, x: Node) -> bool:
-    """Whether the regions of `node` read `x` in this way, and as the same value in each iteration."""
+    """Whether the regions of `node` read `x` in any order, and as the same value in each iteration."""
     params = dict(node.params)
     begin = 1 if isinstance(node.form, Branch) else 0
     turning = params.get("carries", 0) + params.get("xs", 0)

@@ -1,8 +1,8 @@
 """Rewrite region inputs and outputs, and hoist loop-invariant nodes out of regions.
 
-The regions of a node take the same operands, so their inputs correspond by position. An input is *given* a carry, a row
-of an operand, or an operand. If an operand is a cheap view of another value, the region takes that value and makes
-the view inside.
+The regions of a node take the same operands, so their inputs correspond by position. The origin of an input is a carry,
+a row of an operand, or an operand. If an operand is a cheap view of another value, the region takes that value and
+computes the view inside.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tracegrad.utils.lazy_dataclass import record
 __all__ = ["CARRY", "CONSTANT", "ROW", "Given", "Regions", "Stand", "rebuilt", "seen"]
 
 CARRY, ROW, CONSTANT = "carry", "row", "constant"
-LARGE = 1 << 16  # elements that are worth their memory in any case
+LARGE = 1 << 16  # maximum elements of a hoisted value that is larger than its inputs
 
 
 class Given(NamedTuple):
     """Origin of a region input: carry number `number`, a row of `value`, or `value` itself."""
 
     sort: str
-    value: Any  # of a carry: the one that it begins with
+    value: Any  # for a carry: its initial value
     number: int = 0
 
     @property
@@ -45,7 +45,7 @@ class Given(NamedTuple):
 
 
 class Stand(NamedTuple):
-    """Replacement of a region input: another input (None: none), and the ops applied to it inside."""
+    """Replacement of a region input: the origin of another input, or None, and the ops applied to it inside."""
 
     given: Given | None
     made: tuple[tuple[Op, dict[str, Any]], ...] = ()
@@ -106,9 +106,9 @@ class Regions:
         return replay(sliced(list(options), self.graphs[0].nodes, nodes), list(options.values()))[0]
 
     def hoist(self, may_be: Callable[[Node], bool]) -> None:
-        """Hoist loop-invariant nodes of the first region, if `may_be` finds them profitable.
+        """Hoist loop-invariant nodes of the first region, if `may_be` is true for them.
 
-        A value much larger than all its inputs stays inside, because there it may never be stored.
+        A value much larger than all its inputs is not hoisted, because inside it may never be stored.
         """
         body, moving = self.graphs[0], self.moving()
         most = max(LARGE, sum(each.value.aval.size for each in self.given if each.sort == CONSTANT))
@@ -128,7 +128,7 @@ class Regions:
         self.changed = True
 
     def closed(self, outputs: Sequence[Sequence[Node]], carries: Sequence[int] = ()) -> tuple[list[Graph], list[Given]]:
-        """The regions with these outputs, and their operands: these carries, then the rows and constants they read."""
+        """The regions with new outputs, and their operands: `carries`, then the rows and constants that they read."""
         read: set[int] = set()
         for graph, outs in zip(self.graphs, outputs):
             needed = sliced(graph.inputs, graph.nodes, outs)
@@ -143,7 +143,7 @@ class Regions:
 
 
 def rebuilt(graphs: Sequence[Graph], stands: Sequence[Stand], near: Any) -> Regions:
-    """The regions with `stands` for their inputs, simplified like the graph of the value `near`."""
+    """The regions with their inputs replaced, simplified like the graph of the value `near`."""
     operands = list({s.given.key: s.given for s in stands if s.given is not None}.values())
     read = [set(graph.outputs).union(*(node.operands for node in graph.nodes)) for graph in graphs]
     if len(operands) == len(stands) and not any(s.made for s in stands):

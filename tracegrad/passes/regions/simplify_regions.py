@@ -3,12 +3,12 @@
 A region is simplified before its node. The node is then simplified as a whole:
 
 - a loop of zero or one iterations, and a branch with a known index, are inlined;
-- an operand that holds one value, repeats rows, or is a view of another value (reshape, broadcast, or a transpose
-  if reading it is as cheap) is made inside the region, where it may simplify and is not stored; equal operands are
-  merged, and unread operands are removed;
-- a carry that always holds one value, never changes, or always equals another carry or most of it, is removed;
+- an operand that is a fill, repeats rows, or is a cheap view of another value is recomputed inside the region, where
+  it may simplify and is not stored; views are reshape, broadcast, and a transpose if reading it is as cheap;
+- equal operands are merged, and unread operands are removed;
+- a carry that is always one constant, never changes, or always equals another carry or most of it, is removed;
 - a loop-invariant computation that is expensive enough is hoisted;
-- a result that is an operand, or the same in every iteration, is taken out of the loop; equal results are merged.
+- a result that is an operand, or the same in every iteration, is moved out of the loop; equal results are merged.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tracegrad.passes.regions.sink_last_iteration import computed_behind
 __all__ = ["BY_OP"]
 
 
-# -- loops of a known number of turns ------------------------------------------------------------------------
+# -- loops of a known number of iterations -------------------------------------------------------------------
 @rule_for(scan_op.scan)
 def _(*operands: Any, body: Graph, carries: int, xs: int, length: int, reverse: bool) -> Any:
     if not operands:
@@ -93,14 +93,14 @@ def _(*operands: Any, cond: Graph, body: Graph, carries: int, capacity: int) -> 
     if (inside := read_inside(operands, [body, cond], carries)) is not None:
         return while_op.while_loop(*inside[0], body=inside[1][0], cond=inside[1][1], carries=carries, capacity=capacity)
     loop = _Loop([body, cond], operands, carries, 0)
-    loop.regions.hoist(lambda node: _worth_it(node) and isinstance(node.op, Elementwise))  # which never fails
+    loop.regions.hoist(lambda node: _worth_it(node) and isinstance(node.op, Elementwise))  # elementwise ops never fail
     ys = loop.outputs[carries:]
     saved = list(dict.fromkeys(ys))
     if not loop.regions.changed and len(saved) == len(ys):
         return None
     regions, args = loop.closed(saved)
     if not args:
-        return None  # nothing changes from turn to turn
+        return None  # no value changes between iterations
     result = _emit(while_op.while_loop, args, body=regions[0], cond=regions[1], carries=loop.count, capacity=capacity)
     stacked = dict(zip(saved, result[loop.count + 1 :]))
     return (*loop.carried(result), result[loop.count], *(stacked[y] for y in ys))
@@ -194,7 +194,7 @@ class _Loop:
         return self.regions.closed(outputs, self.lead)
 
     def carried(self, found: Sequence[Any]) -> list[Any]:
-        """The final values of all carries, given the final values of the remaining ones."""
+        """The final values of all carries, computed from the final values of the remaining ones."""
         last = dict(zip(self.lead, found))
         for k, whole in self.windows.items():
             of = self.operands[whole] if whole in self.still else last[whole]

@@ -1,6 +1,6 @@
 """Sink computations out of a loop if only their value in the last iteration is used (code sinking).
 
-`value, g = value_and_grad(w)` at the end of each iteration leaves a value that no iteration reads. If it depends only
+`value, g = value_and_grad(w)` at the end of each iteration computes a value that no iteration reads. If it depends only
 on other final values of the loop and on loop-invariant values, it is computed once, after the loop.
 """
 
@@ -16,8 +16,8 @@ from tracegrad.ops.core.forms import Contract, Fill, Fold, Map, Move, Result
 
 __all__ = ["computed_behind"]
 
-LEAST = 1 << 15  # saved operations, from which on sinking is profitable
-DEAR = 8  # operations that a function, or a quotient, counts for
+LEAST = 1 << 15  # minimum number of saved operations
+DEAR = 8  # estimated operations of an elementary function or a quotient
 
 
 def computed_behind(operands: Sequence[Any], *, body: Graph, carries: int, xs: int, **params: Any) -> Any:
@@ -103,7 +103,7 @@ def _work(node: Node) -> int:
 def _without(
     operands: Sequence[Any], body: Graph, gone: Sequence[int], kept: Sequence[int], carries: int, xs: int, params: Any
 ) -> tuple[Any, ...]:
-    """The results `kept` of the loop without the carries `gone`."""
+    """The remaining results of the loop without the sunk carries."""
     if not kept:
         return ()
     inputs = [k for k in range(len(operands)) if k not in gone]

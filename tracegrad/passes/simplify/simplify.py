@@ -1,7 +1,7 @@
 """Simplify a graph: constant folding, algebra and shape rules in one replay.
 
-Every application is simplified as it is rebuilt, operands first, so common subexpressions merge and dead nodes vanish
-on the way. A sum of cotangents (`accumulate`) becomes an `add`. Its like terms are collected after the replay.
+Every application is simplified as it is rebuilt, operands first. The replay also merges common subexpressions and
+removes dead nodes. A sum of cotangents (`accumulate`) becomes an `add`. Its like terms are collected after the replay.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ __all__ = ["simplifier", "simplify"]
 def simplify(graph: Graph) -> Graph:
     """`graph` computing the same with fewer or cheaper nodes.
 
-    Results keep their bits, except for reductions and sums of cotangents, whose order is free, and for the rows of
-    `rules.RULES` that state an error. The order in which a user added numbers stays.
+    The bits of results do not change, with two exceptions. Reductions and sums of cotangents have a free order, and
+    some rows of `rules.RULES` state an error. The order of the additions of a user never changes.
 
     >>> from tracegrad.ir import parse
     >>> text = "graph(%0: f64[2,3]) {\\n  %1 = reshape(%0) {shape=(6,)} : f64[6]\\n"
@@ -93,7 +93,7 @@ def _elementwise(op: Elementwise, operands: tuple[Any, ...]) -> Any:
 
 
 def _free_sum(x: Any, y: Any) -> Any:
-    """x + y as a sum in free order; only the algebra rules have not been applied yet."""
+    """x + y as a sum in free order, after all rules except the algebra rules were applied."""
     total = algebra(add, (x, y), {})
     if total is None:
         total = (y if is_literal(x) else x).builder.plain(add, (x, y), {})

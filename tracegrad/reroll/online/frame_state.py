@@ -1,10 +1,10 @@
 """Compare and widen abstract frame states at loop heads (`Moment`).
 
-A state is taken at a conditional jump, where the frame's stack holds only the condition. If the same jump of the same
-frame is reached again with an equal state, except for the values of tracers, the same answer leads along the same path
-again: a loop. The state consists of the local and closure variables of the frame, everything reachable from them, and
-the writes to outside objects. A frame with a value that is not understood (an iterator, a generator, a Tensor, a
-view made at a computed position) has no state.
+A state is taken at a conditional jump, where the frame's stack holds only the condition. The same frame may reach this
+jump again in an equal state, in which only values of tracers differ. The same value of the condition then leads along
+the same path again: a loop. The state consists of the local and closure variables of the frame, everything reachable
+from them, and the writes to outside objects. A frame with a value that is not understood (an iterator, a generator, a
+Tensor, a view at a computed position) has no state.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ __all__ = [
     "widen_bounds", "widen_entrance", "widen_kinds", "with_kinds",
 ]  # fmt: skip
 
-# Arrays that are no tracers are compared by their bytes, up to so many.
+# Largest constant array, in bytes, that is compared by its elements.
 _MOST_BYTES = 1 << 20
-# The kinds of effects that give one name or key a value.
+# Kinds of effects that assign one attribute or one item.
 _PUT = frozenset({"field", "attribute", "item"})
-# Among what is `varying`: numbers of local variables at a place, with bounds.
+# Prefix of the `varying` keys of local variables at a jump; a key of a number ends in its bounds.
 _WIDE = "wide"
-# Or the kinds of floats, or whether the variable has an input or what was made of it.
+# Other ends of these keys: the kind of a float or boolean varies; an input is replaced by a separate value.
 _KIND, _OWN = "kind", "own"
 _OF_NUMPY = (Tracer, Either)
 
@@ -70,14 +70,14 @@ class Moment:
     def __init__(self, builder: TraceBuilder, place: Place):
         self.builder, self.place = builder, place
         self.words: list[Any] = []
-        self.names: dict[int, tuple[str, Any]] = {}  # local variables, by where their words begin
+        self.names: dict[int, tuple[str, Any]] = {}  # local variables, by the index of their first word
         self.tracers: list[Tracer] = []
         self.numbers: dict[int, tuple[Any, Any]] = {}
-        self.floats: dict[int, tuple[str, Any]] = {}  # those in local variables, whatever their kind
-        self.integers: dict[int, tuple[str, tuple[int, int]]] = {}  # and these, known or not, with their bounds
-        self.flags: dict[int, tuple[str, Any]] = {}  # and truths
+        self.floats: dict[int, tuple[str, Any]] = {}  # floats of any kind in local variables
+        self.integers: dict[int, tuple[str, tuple[int, int]]] = {}  # constant or traced integers, with bounds
+        self.flags: dict[int, tuple[str, Any]] = {}  # booleans in local variables
         self._eithers: list[Either] = []
-        self._pinned: list[Any] = []  # whose identity is in a word
+        self._pinned: list[Any] = []  # objects whose id is in a word
         self._known: dict[int, tuple[int, Any]] = {}
         self._alike: dict[Any, int] = {}
         held = variables(place.frame)
@@ -98,7 +98,7 @@ class Moment:
             for x in counter.held:
                 self._add(x)
         self.drawn = builder.world.drawn
-        self.words.append(self.drawn)  # a turn that draws random numbers leads nowhere again, but by these states
+        self.words.append(self.drawn)  # a draw changes it, so states are equal only if generator states are values
         self._add(builder.world.states)
         writes = builder.world.writes
         effects = [*writes.arrays(Same), *writes.effects(Same)]
@@ -183,7 +183,7 @@ class Moment:
         if isinstance(x, Tracer):
             self._tracer(x)
         elif real_of(x) is not x or issubclass(cls, Shadowed) or isinstance(x, np.ufunc | types.ModuleType):
-            self.words.append(("is", id(x)))  # what is done to it is an effect
+            self.words.append(("is", id(x)))  # its updates are effects
             self._pinned.append(x)
         elif cls is types.FunctionType:
             self._function(x)
@@ -227,7 +227,7 @@ class Moment:
                 self._add(held, partial(setattr, cell, "cell_contents"))
 
     def _parts(self, cls: Any, x: Any) -> None:
-        """The parts of a container or an object that was made in the trace."""
+        """The parts of a container or an object that traced code has created."""
         made_by_users = is_user_class(cls) and not any(vars(c).get("__slots__") for c in cls.__mro__)
         items: Any = enumerate(x) if cls in (list, deque) else x.items() if cls is dict else None
         if cls in (list, deque, dict):
@@ -273,7 +273,7 @@ _PARTS: dict[Any, Any] = {
 
 
 def moment(builder: TraceBuilder, place: Place, enters: bool = False) -> Moment | None:
-    """The state at a place, possibly a loop entry; None if it is not understood."""
+    """The state at a jump, possibly a loop entry; None if it is not understood."""
     try:
         begin(builder, place)
         trace_scalars(builder, place, _known(builder, place, SCALAR))
@@ -285,10 +285,10 @@ def moment(builder: TraceBuilder, place: Place, enters: bool = False) -> Moment 
 
 
 def _let_be(x: Any) -> None:
-    """Turn a view into an independent array if nothing else holds its base, such as the reshaped product of
+    """Make a view an independent array if nothing else holds its base, such as the reshaped product of
     matrices."""
     base = x.origin.base if x.origin is not None and x.origin.shared and not x.origin.asks else None
-    # Held by the origin, by this variable and by the call.
+    # The references are the origin, the variable, and the argument of `getrefcount`.
     if base is None or base.origin is not None or base.outside or sys.getrefcount(base) != 3:
         return
     others = [view for r in base.views if (view := r()) is not None and view is not x]
@@ -298,7 +298,7 @@ def _let_be(x: Any) -> None:
 
 def difference(before: Moment, now: Moment) -> str:
     """Describe the difference between the two states, for messages."""
-    # Numbers may differ: those are made values of the loop.
+    # Numbers may differ, because widening makes them values of the loop.
     other = [
         k for k, (x, y) in enumerate(zip(before.words, now.words))
         if x != y and not (k in before.numbers and k in now.numbers)
@@ -308,7 +308,7 @@ def difference(before: Moment, now: Moment) -> str:
     if not results:
         return "something outside is not the same in each turn"
     at, name, x = results[-1]
-    grows = type(x) in (list, dict, deque) and k == at + 2  # behind the name and the class is the length
+    grows = type(x) in (list, dict, deque) and k == at + 2  # words: name, class, length
     return f"the {type(x).__name__} {name} grows" if grows else f"{name} is not the same in each turn"
 
 
@@ -374,7 +374,7 @@ def widen_entrance(before: Moment, now: Moment) -> bool:
     """Whether the states at the loop entry and after the first iteration differ only in values that can be widened at
     the entry; the next trace does so."""
     other = [k for k, (x, y) in enumerate(zip(before.words[: before.size], now.words)) if x != y]
-    # What was one object is two, if it is widened.
+    # A widened value becomes an object of its own, and is no alias any more.
     again = {k for k in other for x in other if before.words[k] == ("again", x)}
     new = {_entered_wider(before, now, k) for k in other if k not in again}
     if before.size != now.size or None in new or new <= now.builder.world.varying:
@@ -405,7 +405,7 @@ def _is_another(before: list[Any], now: list[Any], k: int) -> bool:
 
 
 def with_kinds(builder: TraceBuilder, place: Place, now: Moment) -> Moment:
-    """The state with floats of either kind and traced booleans, for variables that differed at this place before."""
+    """The state with floats of either kind and traced booleans, for variables that differed at this jump before."""
     known = _known(builder, place, _KIND, anywhere=True)
     new = {put: of_a_loop(x, builder) for put, x in now.floats.values() if put in known and not isinstance(x, Either)}
     if not builder.world.booleans:
@@ -421,7 +421,7 @@ def _boolean(x: bool, builder: TraceBuilder) -> Any:
 
 
 def widen_at_once(now: Moment) -> bool:
-    """Make traced numbers of local variables that varied at this place in an earlier trace. Returns whether it did."""
+    """Make traced numbers of local variables that varied at this jump in an earlier trace. Returns whether it did."""
     known, result = _known(now.builder, now.place), []
     for k, (put, x) in now.numbers.items():
         if type(put) is str and put in known:
@@ -433,8 +433,8 @@ def widen_at_once(now: Moment) -> bool:
 
 
 def _known(builder: TraceBuilder, place: Place, how: str = "", anywhere: bool = False) -> dict[str, list[Any]]:
-    """The local variables known to vary at a place, or anywhere in the code, in this way, or by default in their
-    numbers, with the known bounds."""
+    """The local variables known to vary at a jump, or anywhere in the code, with the known bounds. `how` is the kind of
+    variation; by default their numbers vary."""
     table: dict[str, list[Any]] = {}
     code, number = place.instruction
     for x in builder.world.varying:
@@ -445,7 +445,7 @@ def _known(builder: TraceBuilder, place: Place, how: str = "", anywhere: bool = 
 
 
 def differing(varying: Iterable[Hashable], place: Place, number: int) -> set[Hashable]:
-    """The `varying` keys of the variables for another place of the code, copied from this place."""
+    """The `varying` keys of the variables for another jump of the code, copied from this one."""
     code, at = place.instruction
     return {(*x[:2], number, *x[3:]) for x in varying if isinstance(x, tuple) and x[:3] == (_WIDE, code, at)}
 
@@ -463,12 +463,12 @@ def widen_bounds(before: Moment, now: Moment) -> bool:
 
 
 def keep_bounds(before: Moment, now: Moment) -> None:
-    """Keep the earlier bounds of integers if they are wider, because other iterations may reach them."""
+    """Restore the earlier bounds of integers if they are wider, because other iterations may reach them."""
     for k, (x, old, new) in enumerate(zip(now.tracers, before.bounds, now.bounds)):
         if old is not None and new is not None:
             now.bounds[k] = now.builder.bounds[x.node] = min(old[0], new[0]), max(old[1], new[1])
 
 
 def _wider(before: tuple[int, int], now: tuple[int, int]) -> tuple[int, int]:
-    """Widened bounds, valid if the values keep growing on the same side (widening)."""
+    """Widened bounds, valid if the values go on growing on the same side (widening)."""
     return before[0] if now[0] >= before[0] else -(2**63), before[1] if now[1] <= before[1] else 2**63 - 1

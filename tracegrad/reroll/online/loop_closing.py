@@ -1,8 +1,8 @@
 """Detect and close loops during tracing: a path that returns to an earlier frame state is a loop.
 
 The loop begins and ends at a conditional jump (`tracegrad.reroll.online.frame_state`). Its effect on the tracers of
-the state is the body of a `while_loop`, which runs while the loop condition and the conditions on the path have their
-recorded answers. The tracers then get the final values of the loop, and tracing continues at the jump, where later
+the state is the body of a `while_loop`. This loop runs while its condition and the conditions on the path have their
+recorded values. The tracers then get the final values of the loop, and tracing continues at the jump, where later
 conditions are read as usual. The trip count is therefore not part of the trace.
 """
 
@@ -52,9 +52,9 @@ from tracegrad.trace.random.generator_state import require_for_iterations
 
 __all__ = ["Circles"]
 
-# How often a place in a frame is looked at without a loop being found, and along how many ways a loop may go.
+# Limits: states taken at a jump before a loop is closed there, paths of a loop, and conditions on a path.
 MOST_LOOKS, MOST_WAYS, MOST_QUESTIONS = 8, 6, 100
-# How often a loop is made again with another way.
+# Limit: how often another path is added to a loop.
 MOST_CHANGES = 2 * MOST_WAYS
 
 
@@ -70,8 +70,8 @@ class _Start:
         self.settled, self.location = len(builder.settled), builder.locate()
         self.bounds, self.appended = dict(builder.bounds), len(builder.elements.appended)
         self.answer = False
-        self.enters = False  # whether nothing was asked, for the loop was entered here
-        self.begins = counter is not None and not counter.iterations  # whether a loop that counts is at its first turn
+        self.enters = False  # whether this is a loop entry, without a condition
+        self.begins = counter is not None and not counter.iterations  # whether a counted loop is at its first iteration
 
 
 def _count(counter: Counter) -> Count:
@@ -85,8 +85,8 @@ def _count(counter: Counter) -> Count:
 
 
 class _Asked(NamedTuple):
-    """A condition of a folded loop that no guard holds: its recording position, the beginning of the loop, the nodes it
-    depends on if the loop begins anew, and whether it has the same result for all their values."""
+    """A condition of a folded loop that no guard holds, and the recording positions of it and of the loop. `nodes` are
+    the nodes it depends on if the loop begins anew; `sure`: it has the same result for all their values."""
 
     at: int
     question: Node
@@ -118,18 +118,18 @@ class _Closed:
 
 
 class _Frame:
-    """Loop detection state of a frame, which is kept alive so that its id stays unique."""
+    """Loop detection state of a frame; the reference to the frame makes its id unique."""
 
     def __init__(self, frame: Any):
         self.frame = frame
         self.starts: dict[int, _Start] = {}
         self.looks: dict[int, int] = {}
-        self.leading: set[int] = set()  # the places with an answer that does not lead back
-        self.entered: dict[int, int] = {}  # the places whose loops were entered, and where
-        self.differed: dict[int, int] = {}  # how often the states at the ends of a turn were not the same, by place
+        self.leading: set[int] = set()  # jumps with a branch that does not lead back
+        self.entered: dict[int, int] = {}  # jumps of entered loops, with the instruction of the entry
+        self.differed: dict[int, int] = {}  # number of iterations with a different end state, by jump
 
     def around(self, number: int) -> list[int]:
-        """The innermost entered loop that contains this place."""
+        """The innermost entered loop that contains this jump."""
         return sorted(x for x, at in self.entered.items() if at < number <= x)[:1]
 
 
@@ -139,11 +139,11 @@ class Circles:
     def __init__(self, builder: TraceBuilder):
         self.builder = builder
         self.frames: dict[int, _Frame] = {}
-        self.found = False  # whether there are tracers for what Python would know
+        self.found = False  # whether tracers replace values that Python would know
         self.place: Place | None = None
         self.start: _Start | None = None
         self.asked: list[_Asked] = []
-        self.loops: dict[Hashable, _Closed] = {}  # by where they are entered, and whether within a `try`
+        self.loops: dict[Hashable, _Closed] = {}  # by entry, and by whether it is within a `try`
 
     def meet(self, question: Node) -> tuple[Node, bool | None]:
         """Process a condition that traced code evaluates. Returns it and None; if a loop is closed here, the condition
@@ -193,7 +193,7 @@ class Circles:
         if loop is None or loop.start.counts is not start.counts or not start.state.is_within(loop.start.state):
             return None
         start.state.ends.like(loop.start.state.ends)
-        # Other turns may lead as far as there.
+        # Other iterations may reach the bounds of the known loop.
         start.state.bounds = loop.start.state.bounds
         known = zip(start.state.nodes, start.state.bounds)
         self.builder.bounds.update({node: limits for node, limits in known if limits is not None})
@@ -204,12 +204,12 @@ class Circles:
         return _Closed(start, loop.ways, Begin(state, start.question))
 
     def _begins(self, place: Place) -> bool:
-        """Whether the loop at this place begins with its first iteration."""
+        """Whether the loop at this jump begins with its first iteration."""
         varying = self.builder.world.varying
         return (ENTERED, *place.instruction) in varying and (PEELED, *place.instruction) not in varying
 
     def _wide(self, place: Place, enters: bool = False) -> Moment | None:
-        """The state at a place, with traced numbers for numbers that varied there before."""
+        """The state at a jump, with traced numbers for numbers that varied there before."""
         state = moment(self.builder, place, enters)
         if state is not None and widen_at_once(state):
             self.found = True
@@ -217,7 +217,7 @@ class Circles:
         return state
 
     def iteration(self, counter: Counter, question: Node) -> bool:
-        """Whether a folded loop has another iteration, given its condition."""
+        """Whether a folded loop has another iteration, from its condition."""
         builder, place = self.builder, place_of_count()
         if place is None:
             raise builder.restarts(counter.key(ITERATION_BY_ITERATION))
@@ -289,9 +289,9 @@ class Circles:
         return question, known
 
     def _widened(self, before: _Start, state: Moment, frame: _Frame) -> Moment | None:
-        """The present state, with numbers that differ from the earlier state made traced (widening)."""
+        """The present state, with traced numbers for numbers that differ from the earlier state (widening)."""
         place, varying = state.place, self.builder.world.varying
-        # The first turns may have changed less, as those do whose steps are rejected.
+        # The first iterations may have changed less, for example because their steps were rejected.
         start = before if before.loop is None else before.loop.start
         grown = growing(self.builder, place, before.state.lengths) or scalars_differ(before.state, state)
         if grown:
@@ -307,7 +307,7 @@ class Circles:
         again = frame.differed.get(place.number, 0)
         frame.differed[place.number] = again + 1
         if widen_kinds(before.state, state, before.counts, again > 0):
-            # So do those where the loop is entered, perhaps.
+            # The kinds may differ at the loop entry too.
             varying |= {(ENTERED, place.instruction[0], at) for at in frame.around(place.number)}
             raise self.builder.restarts(KINDS, "the kinds of floats differ from turn to turn")
         self._tell(difference(before.state, state), frame.looks.get(place.number, 0))
@@ -329,7 +329,7 @@ class Circles:
         return known
 
     def _tell(self, why: str, looks: int = MOST_LOOKS) -> None:
-        """Record why the loop at this place stays unrolled, after the last attempt."""
+        """Record why the loop at this jump stays unrolled, after the last attempt."""
         if looks == MOST_LOOKS and self.place is not None:
             code, line = self.place.frame.f_code, self.place.frame.f_lineno
             self.builder.unrolled.setdefault(f"{code.co_filename}:{line}", f"it asks for values, and {why}")
@@ -351,10 +351,10 @@ class Circles:
             frame.leading.add(place.number)
 
     def _leave(self, place: Place, answer: bool) -> None:
-        """Process the branch that traced code takes from a place."""
+        """Process the branch that traced code takes at a jump."""
         leave(self.builder, place, answer)
         if not place.leads_back(answer):
-            self.start = None  # which keeps what the state had
+            self.start = None  # it holds references to the values of the state
             put_back(self.builder, place, answer)
 
     def close(self) -> None:
@@ -362,7 +362,7 @@ class Circles:
         self.frames, self.start, self.place, self.asked, self.loops = {}, None, None, [], {}
 
     def _frame(self, place: Place) -> _Frame:
-        """The state of a place's frame; states of finished frames are dropped."""
+        """The state of the frame of a jump; states of finished frames are dropped."""
         alive, frame = set(), sys._getframe(1)
         while frame is not None:
             alive.add(id(frame))
@@ -371,7 +371,7 @@ class Circles:
         return self.frames.setdefault(id(place.frame), _Frame(place.frame))
 
     def _is_best(self, frame: _Frame, start: _Start) -> bool:
-        """Whether no place on the path is a better loop head: one with a branch that leaves the loop."""
+        """Whether no jump on the path is a better loop head: one with a branch that leaves the loop."""
         assert self.place is not None
         later = [k for k, x in frame.starts.items() if x.nodes >= start.nodes]
         return self.place.number in frame.leading or frame.leading.isdisjoint(later)
@@ -402,9 +402,9 @@ class Circles:
         closed = alone if before is None else before.with_way(way)
         if before is not None and not closed.may_be:
             if not (start.counts or start.enters) or len(closed.ways) > MOST_WAYS or closed.changes > MOST_CHANGES:
-                # Whatever it is that differs from turn to turn, this is no loop over values.
+                # Iterations differ in another way, so this is no loop over values.
                 raise self._iteration_by_iteration()
-            closed = self._without_first(start, way) or alone  # its first turns differ
+            closed = self._without_first(start, way) or alone  # its first iterations differ
         loop, recorded = closed.loop, {x for each in closed.ways for x in each.nodes}
         raising = [x for x in builder.raising if x in recorded and may_raise(x)]
         if not loop.is_possible or not all(map(loop.raises, raising)) or self._asks_otherwise(start, loop, recorded):
@@ -463,7 +463,7 @@ class Circles:
         start.state.ends.add(builder, before.numbered, now.tracers, iterated)
         now.settle()
         builder.retract(start.guards)
-        # What loops within it have asked is the same in all of its turns, but perhaps not in those of a loop around it.
+        # Conditions of inner loops are the same in all iterations of this loop, but maybe not of an outer loop.
         self.asked = [x for x in self.asked if x.at < start.nodes or x.begun >= start.nodes]
         held = len(closed.begin.state) - 1
         if start.counts and held in results and not builder.assume(results[held].node):

@@ -52,7 +52,7 @@ class Count(NamedTuple):
 class Way:
     """Path of one iteration: the state before and after it, the conditions, the final loop condition, and all nodes.
 
-    `settled` are values that were taken for constants.
+    `settled` are values that the trace has used as constants.
     """
 
     before: list[Node]
@@ -116,7 +116,7 @@ class Loop:
             moved = set(self._start(way))
             if any(x.depends_on(moved) for x in way.settled):
                 return False
-            # Rules of the user's that run where a derivative is taken know the values of the turn that was recorded.
+            # User-defined derivative rules know the values of the recorded iteration only.
             if any(name == "rule" for x in way.nodes for name, _ in x.params):
                 return False
         return True
@@ -218,7 +218,7 @@ class Loop:
                 return Loop(self.ways, self.begin, needed).emit(value)[1]
             wanted |= more
 
-    # -- if what is asked is found quickly: the way is known before it is gone -----------------------
+    # -- if all conditions are cheap: select the path, then run it -----------------------------------
     def _goes_on(self, *args: Any) -> list[Any]:
         return [self._way(args)[0]]
 
@@ -242,7 +242,7 @@ class Loop:
         inputs = Graph((*graph.inputs, *self.outside), graph.nodes, graph.outputs)
         return build(lambda *args: run_region(inputs, [*args[:count], *args[count + 1 :]]), avals)
 
-    # -- if it is not: the way is gone from question to question, and nothing has happened if it ends ------
+    # -- else: run condition by condition, and return the state before the iteration if no path matches ---
     def _went_on(self, *args: Any) -> list[Any]:
         question, known = args[len(self.moved) : len(self.moved) + 2]
         answers = {way.answers[0] for way in self.ways}
@@ -266,7 +266,7 @@ class Loop:
         if len(groups) > 1 and all(self._knows_what_is_asked(way, level, env) for way in ways):
             return self._from_here(ways, level, env, before, agree)
         wanted = {x: env[x] for way in ways for x in self._needed(way, level + 1, env)}
-        # The ways begin with the same values: a branch is given each of them once, and computes once what is the same.
+        # The paths begin with the same values. A branch takes each value once, and computes common code once.
         options = {x.node: x for x in (*wanted.values(), *before)}
         operands, numbers = list(options.values()), {x: k for k, x in enumerate(options)}
         avals = [x.aval for x in operands]
@@ -352,7 +352,7 @@ class Loop:
         wanted = [*(q.node for q in way.questions[level:]), *(way.after[k] for k in self.moved), way.last]
         return [x for x in (*wanted, *(x for n in _rest(way, wanted, env) for x in n.operands)) if x in env]
 
-    # -- the tree of questions -----------------------------------------------------------------------
+    # -- the decision tree ---------------------------------------------------------------------------
     def _chosen(
         self, ways: Sequence[Way], level: int, values: dict[Way, list[Any]], among: Sequence[Way]
     ) -> tuple[Any, Any]:

@@ -49,10 +49,10 @@ SMALL_OR_SLIM = Template(
 )
 
 # With AVX-512 on AMD CPUs: all products, except small ones, and tiles of their size (`parallel_gemm.UNPACKED`), for
-# which OpenBLAS has kernels without packing. If only A is transposed, it has them for at most 1200 elements of C and 32
-# terms (sgemm_small_kernel_permit). The generated GEMM is slower for a transposed A with short columns and a B with few
-# columns; for few columns times an A that is not transposed and exceeds the caches; and, for floats, if vectors would
-# have one or two rows.
+# which OpenBLAS has kernels without packing. If only A is transposed, OpenBLAS has them for at most 1200 elements of C
+# and 32 terms (sgemm_small_kernel_permit). The generated GEMM is slower for a transposed A with short columns and a B
+# with few columns. It is also slower for few columns times an A that is not transposed and exceeds the caches, and,
+# for floats, if vectors would have one or two rows.
 PACKED_OTHERWISE = Template(
     _HEAD
     + """

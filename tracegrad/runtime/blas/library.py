@@ -9,8 +9,8 @@ on matrices in column-major order (Dongarra et al., "A Set of Level 3 Basic Line
 1990). A row-major product C = A B is the column-major product of the same memory with A and B, and m and n, exchanged.
 
 The private copy comes from the package `scipy-openblas32`. It is loaded at first use, because
-- NumPy and SciPy keep their own libraries, thread counts and kernels: no symbol of the copy is visible to them, nor one
-  of theirs to the copy. A library that was loaded from the same file before is not touched;
+- NumPy and SciPy keep their own libraries, thread counts and kernels: no symbol of one library is visible to another. A
+  library that was loaded from the same file before is not touched;
 - its kernels fit the features of the CPU. OpenBLAS selects kernels by the name of the CPU, and gives an unknown CPU
   kernels without AVX-512, which are slower. OPENBLAS_CORETYPE is set while the copy loads, unless the user has set it;
 - it runs in the calling thread alone. A large gemm is split here, into tiles that depend on the problem only and run in
@@ -212,7 +212,7 @@ def _load_privately(path: Path) -> ctypes.CDLL:
     """
     if sys.platform == "win32":
         return ctypes.CDLL(str(path))
-    # Deep binding: its symbols must not resolve to a globally loaded library of the same names.
+    # Deep binding: symbols of the copy must not resolve to a globally loaded library with the same names.
     mode = os.RTLD_LOCAL | os.RTLD_NOW | getattr(os, "RTLD_DEEPBIND", 0)
     try:
         ctypes.CDLL(str(path), mode=mode | os.RTLD_NOLOAD)
@@ -365,5 +365,5 @@ def _capsule_address(capsule: object) -> int:
 
 
 if hasattr(os, "register_at_fork"):
-    # Under the lock, so that no child inherits a library half loaded.
+    # A fork waits for the lock, so that no child inherits a half-loaded library.
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)

@@ -11,21 +11,21 @@ from string import Template
 __all__ = ["FIELDS", "JOINED", "LARGEST_UNPACKED", "SMALL_A", "TILED", "UNPACKED", "WORDS"]
 
 # `pool.parallel_for` over the tiles of C. Products below 2**21 multiply-adds (2**20 for doubles with AVX2 and on AMD)
-# with matrices of fewer than 2**18 elements run in the calling thread, because waking another thread costs as much as
-# it would save.
-# Each tile packs its operands again, so narrow tiles cost more. A tile with partial columns writes C in short pieces.
-# C is therefore cut into whole columns, up to 512 of them, down to 512 bytes (32 floats if one thread need not cut),
-# until there are four tiles, or as many as the machine has CPUs. It is then cut into rows, down to 64, or 1024 if that
-# costs nothing. Tiles of the generated GEMM, which packs little, have down to 32 rows and columns. A tile has at most
-# 2**30 multiply-adds, for balance, and at least 2**18, in case m, n or k is tiny; 2**20 if A is transposed, because
-# OpenBLAS's kernels for small matrices read it slowly.
+# with matrices of fewer than 2**18 elements run in the calling thread. Waking another thread costs as much as it saves
+# there.
+# Each tile packs its operands again, so narrow tiles cost more. A tile with partial columns writes C in short pieces. C
+# is therefore cut into whole columns until there are four tiles, or as many as the machine has CPUs. A tile has up to
+# 512 columns, and at least 512 bytes of a row (32 floats if one thread need not cut). It is then cut into rows, down to
+# 64, or 1024 if that costs nothing. Tiles of the generated GEMM, which packs little, have down to 32 rows and columns.
+# A tile has at most 2**30 multiply-adds, for balance, and at least 2**18, in case m, n or k is tiny; 2**20 if A is
+# transposed, because OpenBLAS's kernels for small matrices read it slowly.
 #
-# The kernels for small matrices do not pack. Up to `UNPACKED` multiply-adds they are faster, if A is small, the span of
-# a transposed B and the stride of C are limited. A product is then cut into tiles of that size, of up to 96 rows and
-# some dozens of columns. They read A repeatedly, so `pack_operand` packs an A of more than 64 KiB, which exceeds the
-# first-level cache, and one of more than 32 KiB whose column stride, a multiple of 512 bytes, shares cache sets; it
-# also transposes a transposed A. On Intel CPUs they are faster only if A has up to `SMALL_A` elements and k is at least
-# 16, or the product is small.
+# The kernels for small matrices do not pack. Up to `UNPACKED` multiply-adds they are faster if A is small and the span
+# of a transposed B and the stride of C are limited. A product is then cut into tiles of that size, of up to 96 rows and
+# some dozens of columns. The kernels read A repeatedly. `pack_operand` therefore packs an A of more than 64 KiB, which
+# exceeds the first-level cache. It also packs an A of more than 32 KiB whose column stride is a multiple of 512 bytes,
+# because its columns share cache sets, and transposes a transposed A. On CPUs other than AMD's the kernels are faster
+# only if A has up to `SMALL_A` elements and k is at least 16, or the product is small.
 # Small products that need no tiles are called directly, before any other test.
 UNPACKED = dict.fromkeys(("SkylakeX", "Cooperlake", "SapphireRapids"), 1_000_000)  # dgemm_small_kernel_permit
 LARGEST_UNPACKED = 2**22  # multiply-adds of the whole product, for any A, on CPUs other than AMD's

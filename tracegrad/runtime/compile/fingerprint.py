@@ -2,8 +2,8 @@
 
 A user's function is fingerprinted by its code, without its source position, and by the values of its defaults; guards
 check what it reads from outside. A class is fingerprinted by its bases, its functions and its values. An object of
-Python, NumPy, SciPy or this package is identified by its name, as long as the name still leads to it, because the
-versions of these packages are part of every key. Any other object raises `Unkept`: a trace that depends on it is not
+Python, NumPy, SciPy or this package is identified by its name, as long as the name still leads to it. The versions of
+these packages are part of every key. Any other object raises `Unkept`: a trace that depends on it is not
 stored for other processes.
 """
 

@@ -1,6 +1,6 @@
 """Compile LLVM IR to object code, and link object code into the process (JIT).
 
-The two halves meet in the bytes of an object file, which the disk cache stores:
+The interface between the two halves is an object file, which the disk cache stores:
 
 * `compile_ir` makes the object file, by the passes of `tracegrad.runtime.compile.pass_pipelines`.
 * `load_object` maps an object file into the process and resolves its symbols.
@@ -113,7 +113,7 @@ def optimized_assembly(module: ir.Module | str, name: str, kind: str = "loops") 
 def define_symbol(name: str, address: int) -> None:
     """Define a symbol for machine code loaded from now on: `name` is at `address`, in the whole process.
 
-    A later definition of the same name holds for objects loaded after it. Whatever lives at the address must
+    A later definition of the same name holds for objects loaded after it. The code or data at the address must
     outlive all code that was linked to it.
 
     >>> define_symbol("tg_doc_symbol", 4096)

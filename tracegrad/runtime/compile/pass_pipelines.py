@@ -3,13 +3,13 @@
 LLVM's own pipelines are made for the output of a C++ compiler, and take far longer than a kernel needs whose IR is
 already optimized. Each module therefore names its kind:
 
-    loops     plain loops, which LLVM unrolls and vectorizes
-    vectors   loops that are already vectors
-    turns     loops whose iterations run in order, of scalars or of such loops
-    calls     loops whose iterations only call kernels and products
-    glue      code that runs once per call of a program, and code that programs share
-    cold      code that runs once per step of a program, or more rarely
-    written   loops over vectors, emitted instruction by instruction as they should run
+    loops       plain loops, which LLVM unrolls and vectorizes
+    vectors     loops that are already vectors
+    iterations  loops whose iterations run in order, of scalars or of inner loops of this kind
+    calls       loops whose iterations only call kernels and products
+    glue        code that runs once per call of a program, and code that programs share
+    cold        code that runs once per step of a program, or more rarely
+    written     loops over vectors, emitted instruction by instruction as they should run
 
 Quick compilation gives slower code, and the other way round. Kernels have one pipeline for each level from 1 to 3 of
 the option `optimize`.

@@ -21,8 +21,8 @@ from tracegrad.utils.lazy_dataclass import record
 __all__ = ["Machine", "bandwidth", "machine", "peak"]
 
 LONG = 2**23  # elements: three arrays of this length exceed the caches
-WIDE = 1024
-RUNS, SECONDS = 4, 0.15
+WIDE = 1024  # rows and columns of the multiplied matrices
+RUNS, SECONDS = 4, 0.15  # minimum runs of a measurement, and their minimum seconds
 
 _SUM = """
 graph(%0: f64[{n}], %1: f64[{n}]) {{

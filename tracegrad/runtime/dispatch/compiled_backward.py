@@ -65,14 +65,14 @@ class OnTape:
             self.saved = tuple([places[x] for x in values if x.op is None])
             self.kept = len(values) - len(self.saved)
         tensors = {k for _, k in self.tape.stand_ins}
-        # With and without effects: the numbers of saved inputs that may be overwritten before the backward pass reads
-        # them. An ndarray may be changed by its owner, and has no version counter; a Tensor that the call updates in
-        # place will be.
+        # Without and with effects: the numbers of saved inputs that may be overwritten before the backward pass reads
+        # them. The owner of an ndarray may change it, and an ndarray has no version counter. A call with effects
+        # overwrites the Tensors that it updates in place.
         self.copied = [
             tuple([k for k in self.saved if k not in tensors or k in overwritten])
             for overwritten in (set[int](), updated)
         ]
-        # With and without effects: for each outside Tensor, whether an unrecorded pass needs it unchanged.
+        # Without and with effects: for each outside Tensor, whether an unrecorded pass needs it unchanged.
         self.needed = [
             tuple([k in self.saved and k not in overwritten for _, k in self.tape.stand_ins])
             for overwritten in (set[int](), updated)
@@ -218,8 +218,7 @@ class CompiledBackward(Node):
         for k in path.copied[owner.effects]:
             if inputs[k].__class__ is np.ndarray:
                 inputs[k] = inputs[k].copy()
-        # The version counters, versions and arrays that must not change, and whether an unrecorded pass needs them
-        # too.
+        # The version counters, versions and arrays that must not change, and whether an unrecorded pass needs them too.
         self.checks = [
             (counter, counter[0], t.array, needed)
             for t, needed in zip(watched, path.needed[owner.effects])

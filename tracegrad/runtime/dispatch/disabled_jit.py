@@ -7,10 +7,10 @@ often as in Python, and printed or inspected values are concrete. The trace serv
 that it could not repeat does not abort it.
 
 On Tensors, a function also runs as plain Python, and each operation records a node. If that loses a derivative, as in
-NumPy, SciPy and `math`, which ask Tensors for an ndarray or a number, the call is traced as well.
+NumPy, SciPy and `math`, which convert Tensors to ndarrays or numbers, the call is traced as well.
 
-The eager tape computes a derivative that no trace supports, as of complex numbers. A conversion to a number would lose
-its derivative there, and raises instead.
+The eager tape computes a derivative that no trace supports, for example of complex numbers. A conversion to a number
+would lose its derivative there, and raises instead.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Dispatch calls of traced functions (`trace`, `grad`, ...) to specializations, paths and programs.
 
-The fast path hands the arguments to the last program's entry point, which checks the guards. A mismatch is a MISS, and
+The fast path passes the arguments to the last program's entry point, which checks the guards. A mismatch is a MISS, and
 the slow path decides: another program of the same function, another path of the trace tree, a new trace, or an error.
 
 One function holds many *specializations*, by the key of the call (structure, dtypes, shapes, static values). Each has
@@ -9,8 +9,8 @@ asked (value guards). Programs return the guard values together with their resul
 ones, the values up to the first difference select the next path: the paths of a specialization are the leaves of a
 tree.
 
-A call in which an op or the function raises is run again as plain Python, so the exception, its place, and the side
-effects before it are Python's own. A path that ends so has guards and no program.
+A call in which an op or the function raises is run again as plain Python, so the exception, its location, and the side
+effects before it are Python's own. A path that ends with an exception has guards and no program.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ __all__ = ["Dispatcher"]
 
 MAX_SPECIALIZATIONS = 256
 MAX_PATHS = 64
-# Maximum instances without weak references whose programs a traced method keeps.
+# Maximum instances without weak references whose programs a traced method retains.
 MAX_KEPT = 64
 _VALUES = (np.ndarray, Carrier, float, int)
 # Maximum attempts to find a path: rounding can make a compiled guard value differ from NumPy's.
@@ -317,7 +317,7 @@ class Dispatcher(Inlinable):
 
     def find(self, call: Call, plainly: bool = False) -> Found:
         """Find the path for `call`, traced and compiled if necessary, and its outputs. With `plainly`, a call that
-        would exceed the number of paths is to run as plain Python, and the path is any."""
+        would exceed the maximum number of paths gets any path without outputs, and runs as plain Python."""
         result: Found = self._guarded(call, lambda: self._find(call, plainly))
         return result
 

@@ -69,8 +69,10 @@ def hot_call(
     lies: Lies = (),
     laid: Mapping[Any, Any] = MappingProxyType({}),
 ) -> Callable[..., Any] | None:
-    """Generate the fast path for calls like `call`, or None if they need the slow path. It takes its arguments by
-    `header`, and strided arrays by their `lies`, except strides that are a key of `laid` if it copies them.
+    """Generate the fast path for calls like `call`, or None if they need the slow path.
+
+    `header` binds the arguments. `lies` are the layouts of strided arrays; a path that copies them rejects the layouts
+    that are keys of `laid`.
 
     If the program overwrites inputs, the path is for calls whose inputs own their memory and share it with nothing
     else.

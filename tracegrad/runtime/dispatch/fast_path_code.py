@@ -268,7 +268,7 @@ class Code:
         elif guard.kind == "aval":
             dtype, shape = guard.expected
             again = self.again(text)
-            known = self.name(dtype)  # unpickled arrays have equal ones
+            known = self.name(dtype)  # an unpickled array has an equal dtype object
             same = f"({again}.dtype is {known} or {again}.dtype == {known})"
             self.checks += [f"type({text}) is ndarray", same, f"{again}.shape == {shape}"]
         elif guard.kind == "state":

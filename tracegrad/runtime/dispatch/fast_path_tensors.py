@@ -1,7 +1,7 @@
 """Generate the fast path for calls on Tensors: read their arrays, and record one node on the tape.
 
 It serves calls in the usual mode, except calls on Tensors that are neither leaves nor results of recorded operations,
-as views whose identity matters. It records what `OnTape.finish` records, with the same checks of updates in place.
+for example views. It records what `OnTape.finish` records, with the same checks of updates in place.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TensorCode(Code):
         self.objects |= {"LinAlgError": LinAlgError, "of_tensors": of_tensors}
         self.objects |= {"spent": Spent, "check": inplace_updates.check, "check_all": inplace_updates.check_all}
         self._tensors: dict[int, str] = {}
-        self._leaves: list[str] = []  # as the call has them
+        self._leaves: list[str] = []  # the leaves of the call, with the arrays of Tensors
 
     def name(self, x: Any) -> str:
         if isinstance(x, Argument) and int(x.name) in self._tensors:

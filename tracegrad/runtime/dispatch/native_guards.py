@@ -1,9 +1,9 @@
 """Compile guards to native checks of the entry point: comparisons of pointers and dict items in memory.
 
-A variable of an enclosing function is a pointer in its cell, the code of a function a pointer in the function object, a
-global variable or builtin an item of a dict. The entry point compares the location with the traced object in machine
-code, which is much faster than a check in Python. The offsets are found on live objects. If they are not found, the
-guards stay in Python.
+A variable of an enclosing function is a pointer in its cell. The code of a function is a pointer in the function
+object. A global variable or builtin is an item of a dict. The entry point compares the location with the traced object
+in machine code, which is much faster than a check in Python. The offsets are found on live objects. If they are not
+found, the guards stay in Python.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _length_offset() -> int | None:
 
 
 def empty(space: dict[Any, Any]) -> Place | None:
-    """The location that has its value exactly if a dict is empty."""
+    """The location that holds its expected value exactly if a dict is empty."""
     offset = _length_offset()
     return None if offset is None else (0, id(space) + offset, 0, 0)
 
@@ -70,8 +70,8 @@ def _of_mro() -> int | None:
 
 
 def places_of(guard: Guard, held: list[Any]) -> Sequence[Place]:
-    """The locations that have their values exactly if the guard holds; empty if they are unknown. The caller must keep
-    the guard, and the objects in `held`, alive."""
+    """The locations that hold their expected values exactly if the guard holds; empty if they are unknown. The caller
+    must keep the guard, and the objects in `held`, alive."""
     if guard.kind not in ("is", "equals", "absent"):
         return ()
     source = guard.source

@@ -50,8 +50,9 @@ def container(text: str, structure: Any, first: int, place: int, checks: list[st
 
 
 def arranged(inputs: Sequence[str], containers: Sequence[Container]) -> tuple[list[str], list[int]]:
-    """The arguments of the entry point, as expressions, for inputs some of which are in containers; and the words that
-    describe the containers (`signature.Container`), empty without containers. The words refer to the keys."""
+    """The expressions of the entry point's arguments, one for each container and one for each input outside; and the
+    int64 words that describe the containers (`signature.Container`), empty without containers. The words have the
+    addresses of the keys."""
     inside = {i for c in containers for i in c.inputs}
     outside = [i for i in range(len(inputs)) if i not in inside]
     words = [word for i in outside for word in (0, 1, 0, i)]

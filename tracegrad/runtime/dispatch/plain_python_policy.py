@@ -2,7 +2,7 @@
 
 Calls on the fast path are not counted. Each other call either found a program, was traced, or ran plainly. After many
 separate lookups, or expensive traces, a *trial* times some calls as they come, and then as many as plain Python. If
-Python is clearly faster the function *rests*: calls run plainly, so long that the next trial costs little in
+Python is clearly faster the function *rests*: calls run plainly for so long that the next trial is cheap in
 comparison. If programs are faster, the interval to the next trial doubles.
 
 A function whose calls run plainly for another reason rests too, for a few calls each time, because finding that reason
@@ -42,7 +42,7 @@ TRIED, LONG, FEWEST, FAR, OUTLIERS, PART = 32, 0.25, 3, 4, 0.1, 0.8
 # A function rests for at least REST calls, or until they took TIMES as long as the trial; and for BRIEF_REST calls
 # after IN_A_ROW consecutive calls that ran plainly for another reason.
 REST, TIMES, BRIEF_REST, IN_A_ROW = 1024, 4, 64, 8
-MOST_DOUBLED = 16
+MOST_DOUBLED = 16  # maximum doublings of the length of a rest, or of the interval between trials
 
 
 class CacheInfo(NamedTuple):

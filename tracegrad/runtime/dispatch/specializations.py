@@ -62,7 +62,7 @@ class Path:
         return self.trace.varying != answers.varying or self.keys[: len(keys)] == keys
 
     def comes_again(self, call: Call) -> bool:
-        """Whether the random generators among the arguments are those of the last call, or there are none. A fast path
+        """Whether the call has the random generators of the last call, or none. A fast path
         is bound to its generators, so it is made only for repeated ones."""
         if not call.generators:
             return True
@@ -190,7 +190,7 @@ class Path:
         args = [conformed(x) for x in inputs]
         tier = None if self.program is None else self.program.tier
         if tier is not None and tier.begun and self.trace.guards:
-            # It is only compiled, or interpreted again, for a call of this path.
+            # The program is compiled, or interpreted again, only for a call of this path.
             diverged = self.trace.diverges(self._answers(args))
             if diverged is not None:
                 return None, diverged
@@ -244,7 +244,7 @@ class Path:
     def _answers(self, given: Sequence[Any]) -> Iterator[Any]:
         """The guard values computed by NumPy, lazily, up to the first exception."""
         computed = dict(zip(self.trace.graph.inputs, map(np.asarray, given)))
-        with contextlib.suppress(Exception):  # whatever it is, the call meets it again
+        with contextlib.suppress(Exception):  # the call raises it again
             for guard in self.trace.guards:
                 yield evaluate(guard.node, computed)
 
@@ -287,8 +287,8 @@ class Specialization:
         return None, Answers()
 
     def forget(self, answers: Answers, derived: bool) -> bool:
-        """Evict the least recently used path, unless a path has led to `answers` and plain Python can run the call;
-        returns whether it did."""
+        """Evict the least recently used path, unless a path has led to `answers` and plain Python can run the call.
+        Returns whether a path was evicted."""
         if answers.keys and not derived:
             return False
         self.paths = self.paths[:-1]
@@ -320,5 +320,5 @@ class Interpreted:
             return self.run(leaves)
         except CapacityError:
             raise
-        except Exception:  # whatever it is, the call meets it again
+        except Exception:  # the call raises it again
             return None

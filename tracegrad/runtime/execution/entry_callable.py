@@ -193,7 +193,7 @@ def _free() -> Any:
 
 
 class _Arena:
-    """The arena that the callables of one program keep between calls: its address, which entry points read and write
+    """The arena that the callables of one program retain between calls: its address, which entry points read and write
     under the GIL. It is freed with the last callable, unless a new program takes it over.
 
     `bytes` is the number of bytes touched so far, `room` the size that is certainly allocated.
@@ -277,7 +277,7 @@ def make_callable(
 
     `code` defines `i32 tg_run(i64 *values, void **pointers)`; see `signature`. `input_shapes` has one shape per input,
     () for a float. `values` are the int64 words passed to `tg_run`, floats by their bits. Results are new arrays. One
-    arena of `arena_bytes` is kept between calls. Threads may call at the same time. A call raises `MemoryError` and,
+    arena of `arena_bytes` is reused between calls. Threads may call at the same time. A call raises `MemoryError` and,
     for keyword arguments, `TypeError`. Raises `ShapeError` for shapes that do not fit `spec`.
 
     Falls back to `make_portable` if `unsupported_reason()` is not None.
@@ -356,7 +356,7 @@ def watching(
 
 @cache
 def _new_builtin() -> Any:
-    # Indexing makes ctypes create a separate object, whose types nobody else sets.
+    # Indexing makes ctypes create a separate object, whose types no other code sets.
     function = ctypes.pythonapi["PyCFunction_NewEx"]
     function.restype, function.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
     return function

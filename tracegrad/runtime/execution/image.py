@@ -234,7 +234,8 @@ def _run_of(call: Call) -> Callable[[Any], None]:
     ]
     count = len(args)
     into = None if several else _written_by(op, avals, len(inputs))
-    # Reuse the arrays of the last call, which are slow to create; a user's function might keep or change them.
+    # Reuse the arrays of the last call, because they are slow to create, except for a user's function, which might keep
+    # or change them.
     last: list[tuple[Any, Any]] = [(0, None)] * len(views)
 
     def run(pointers: Any) -> None:

@@ -197,7 +197,7 @@ class Program:
 
     @cached_property
     def report(self) -> Report:
-        """The compilation report. The graph is planned again, because plans are large and not kept."""
+        """The compilation report. The graph is planned again, because plans are large and not retained."""
         before = RECORDERS.current
         try:
             optimized, result = self._planned(_Clock({}))

@@ -82,8 +82,8 @@ class _Block(NamedTuple):
     """The row-major array that contains a strided array.
 
     `axes` are the axes of the array with nonzero stride, from the outermost to the innermost, and `flipped` are the
-    ones with negative stride. The block has one axis for each of them, of which the array uses every `step`-th element
-    from the first one on; and one more axis for the gap between elements.
+    ones with negative stride. The block has one axis for each of `axes`, and one more for the gap between elements. The
+    array uses every `step`-th element along an axis of the block, from the first one on.
     """
 
     shape: tuple[int, ...]

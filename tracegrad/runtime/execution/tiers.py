@@ -47,9 +47,9 @@ __all__ = ["Answer", "Missing", "Tier", "missing_of", "tier_of"]
 # Interpret the first call only if it costs less than this part of compiling; this bounds the loss if a second call
 # follows.
 PART = 0.75
-# Bytes of live values from which on interpretation retains freed memory.
+# Minimum bytes of live values for which interpretation retains freed memory.
 LARGE = 2**24
-# Nanoseconds per node that restoring a graph costs more than restoring a compiled program.
+# Additional nanoseconds per node for restoring a graph instead of a compiled program.
 READ = 30_000
 # Units that the compiler thread compiles between two breaks, and the seconds of a break.
 TOGETHER, BREAK = 16, 1e-4
@@ -92,7 +92,7 @@ def tier_of(first_call: str, graph: Graph, missing: Callable[[], Missing], spent
     """The tier of a program whose units are `missing`; None to compile it now.
 
     If all units were already missing in an earlier call, the same code is called again, for another shape or in another
-    function. It is compiled then, because a caller with a new shape in each call would never get it otherwise. It is
+    function. It is then compiled, because a caller with a new shape in each call would never get machine code. It is
     also compiled if other processes have `spent` as much on first calls as the compilation costs.
     """
     if first_call == "compile" or waits_for_compiler():

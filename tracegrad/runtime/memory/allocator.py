@@ -1,9 +1,9 @@
 """Reuse the memory of dead outputs for new ones: a NumPy memory handler (NEP 49).
 
-The first touch of fresh memory costs a page fault per page, which outweighs the arithmetic of a large output, and the C
+The first touch of fresh memory costs a page fault per page, which outweighs the arithmetic of a large output. The C
 library returns large blocks to the system as soon as they are free. The handler allocates large outputs of compiled
-programs and retains freed blocks, at most IDLE_BYTES in at most SLOTS blocks, for outputs of about the same size. Such
-an output is an ordinary array that owns its data. NumPy returns the memory to the handler when the array dies.
+programs and retains freed blocks, at most IDLE_BYTES in at most SLOTS blocks, for outputs of about the same size. An
+output in a block is an ordinary array that owns its data. NumPy returns the memory to the handler when the array dies.
 
 The handler is LLVM IR. It needs no lock, because NumPy allocates and frees under the GIL. Free-threaded builds have no
 handler (`entry_callable.unsupported_reason`).
@@ -23,9 +23,9 @@ from tracegrad.runtime.compile import jit
 __all__ = ["IDLE_BYTES", "LARGE_BYTES", "SLOTS", "idle_bytes", "memory_handler", "release_idle"]
 
 LARGE_BYTES = 2**17  # minimum bytes of a retained block; NumPy and the C library retain smaller ones
-IDLE_BYTES = 2**28
-SLOTS = 64
-PLACES = 5
+IDLE_BYTES = 2**28  # maximum bytes of all retained blocks
+SLOTS = 64  # maximum retained blocks
+PLACES = 5  # offsets in a page at which the data of large blocks begins, used in turn
 
 _POOL = Template("""
 ; A block is 64 bytes of header, its capacity and what the C library gave, and the data. That begins in one of $PLACES

@@ -1,6 +1,6 @@
 """Compute fingerprints of pytree registrations: the flatten and unflatten functions of containers.
 
-No trace guards the reads of these functions. Their fingerprint therefore includes everything that they could read:
+No trace guards the reads of the two functions. Their fingerprint therefore includes everything that they could read:
 code, defaults and variables, and recursively the functions and classes that they name. An object without a text (an
 array or a list from outside, a user's module) raises `Unkept`, because it may differ in the next process.
 """
@@ -56,7 +56,7 @@ class _Reached:
         self._cls = cls
 
     def text(self, functions: Any) -> str:
-        """The text of these functions, which receive instances of the class."""
+        """The text of functions that receive instances of the class."""
         results = [self._of(self._cls), *map(self._of, functions)]
         while more := self._methods():
             results += map(self._of, more)

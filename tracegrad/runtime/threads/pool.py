@@ -90,14 +90,14 @@ define internal i64 @now() {
 
 # One word, @state, decides who may touch a region: (epoch << 17) | (closed << 16) | active workers. The
 # caller opens a region by a new epoch, and closes it before it waits for the active workers. A worker joins
-# by compare-and-swap on the whole word, so a late riser can neither join a region that is over nor read the
-# description of a region (@task to @control) while the next caller writes it.
+# by compare-and-swap on the whole word. A worker that wakes late can therefore neither join a region that is
+# over, nor read the description of a region (@task to @control) while the next caller writes it.
 #
 # Sleep is Dekker's protocol: the sleeper (@await) announces itself, then looks at @state; the waker changes
-# @state, then (@wake) looks for sleepers. Both are sequentially consistent, so one of the two sees the other.
+# @state, then (@wake) looks for sleepers. All accesses are sequentially consistent, so one thread sees the other.
 # The waker passes through the mutex, which a sleeper holds from its announcement until it waits.
 #
-# A spinning thread yields now and then: the system may have put it on the very CPU of the thread it waits for.
+# A spinning thread yields now and then, because the system may run it on the CPU of the thread that it waits for.
 # Words that several threads write sit 128 bytes apart: a cache line, or the pair that x86 prefetches together.
 _POOL = Template("""
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)

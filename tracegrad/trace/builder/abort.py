@@ -32,15 +32,16 @@ __all__ = [
     "RunsPlainly",
 ]  # fmt: skip
 
-# What may be `varying`, beside sources of numbers: that truths are no traced values, and that loops (or, with a place,
-# those that begin there) are recorded turn by turn, with all that Python knows, or folded from their beginning; that an
-# array that is several arguments is one traced value; that an array (with its place) is a view of its base; that there
-# are floats of either kind; that views in the state of a loop (with its place) are no arrays of their own; that a loop
-# over values begins with its first turn, or cannot; that it appends to a list, or reads elements of one by a number of
-# the trace; that one is folded where it is within another one that is; that lists have their elements in loops too, for
-# it is asked which objects these are; that arrays of constants are nodes from the beginning; and that the states of
-# generators of random numbers are values, or cannot be. With `STEPS` the trace is of one call, which runs each line as
-# often as Python does, in the bodies of `scan` and `cond` too, and no loop is rolled.
+# Facts in `varying`, in addition to the keys of number sources. The key of a fact may include a loop or a source.
+# BOOLEANS: booleans are read at once. ITERATION_BY_ITERATION: all loops, or one loop, are recorded iteration by
+# iteration. FOLDED: a loop is folded from its first iteration. WITHIN: it is folded if an enclosing loop is folded.
+# ARRAYS: an array in several arguments is one traced value. BASED: an array is a view of its base. KINDS: a float is a
+# Python or a NumPy float. VIEWS: the views in the state of a loop stay views. ENTERED: a loop over values includes its
+# first iteration. PEELED: it does not. GROWS: a loop appends to a list. TABLES: it indexes a list by traced integers.
+# LISTS: lists keep their elements in loops, because code compares objects by identity. COMPUTED: arrays of constants
+# are nodes from the beginning. STREAMS: the states of random generators are traced values. NO_STREAMS: they cannot be.
+# STEPS: the trace is of one call, which runs each line as often as Python does, in the bodies of `scan` and `cond` too,
+# and rerolls no loop.
 BOOLEANS, ITERATION_BY_ITERATION, FOLDED, ARRAYS, KINDS, VIEWS = (
     "booleans",
     "turn by turn",
@@ -60,7 +61,7 @@ MOST_ATTEMPTS, MOST_SLOW_ATTEMPTS, MOST_SECONDS = 100, 8, 30.0
 class RunsPlainly(BaseException):
     """Abort: run the traced code as plain Python. An `except Exception` in the traced code does not catch this."""
 
-    place = ""  # the user's line, where it is not the one that raised
+    place = ""  # the user's line, if it differs from the line that raised
 
 
 class Restarts(RunsPlainly):

@@ -3,8 +3,9 @@
 While a region is recorded (`trace.driver.region`), its builder is the `inner` builder of the enclosing trace. An
 operation on a value of the enclosing trace is then recorded in the region.
 
-The builder also records what the graph depends on. *Captures* are arrays from outside; each is an input of the graph
-and is found by identity. *Value guards* are values that Python code has read: the node, the value and the user's line.
+The builder also records the dependencies of the graph. *Captures* are arrays from outside; each is an input of the
+graph, looked up by identity. *Value guards* are values that Python code has read: the node, the value and the user's
+line.
 NumPy computes a value from the real inputs when Python code needs it, and computes only the nodes it depends on.
 """
 
@@ -43,13 +44,13 @@ __all__ = [
 ]
 
 
-# So many nodes of a loop may be left when loops are rolled.
+# The number of a loop's recorded nodes that may remain after rerolling.
 MOST_LEFT = 400
 
 
 class TraceBuilder(Recording):
-    """Recorder of one call. `make` and `number` turn a node into a tracer of an array and of a Python number; `answers`
-    are the values of the first guards."""
+    """Recorder of one call. `make` and `number` convert a node to a tracer of an array and of a Python number;
+    `answers` are the values of the first guards."""
 
     def __init__(self, make: Any, number: Any, answers: Sequence[np.ndarray[Any, Any]] = ()) -> None:
         super().__init__(make)
@@ -60,57 +61,55 @@ class TraceBuilder(Recording):
         self.inner: TraceBuilder | None = None
         self.given_up: RunsPlainly | None = None
         self.memory = Memory()
-        self.rules: list[Any] = []  # those that regions are recording
+        self.rules: list[Any] = []  # custom rules that regions are recording
         self._tags = 0
         self._computed: dict[Node, Any] = {}
         self._asked: dict[Node, np.ndarray[Any, Any]] = {}
         self._answers = answers
-        # All answers given, in order; those that guards stand for have the number of the guard.
+        # The values of all reads, in order; a guard has the position of its value.
         self.script: list[np.ndarray[Any, Any]] = []
-        self.settled: list[Node] = []  # whose values were taken for constants, since no input has a part in them
+        self.settled: list[Node] = []  # nodes taken as constants, because they depend on no input
         self.circles: Any = None
         self.differentiated: list[Node] = []
-        self.raising: list[Node] = []  # nodes that may raise, whose derivative is not wanted, or which check
+        self.raising: list[Node] = []  # nodes that may raise, recorded outside of derivatives, or checks
         self._foreseeing = False
-        self.makes_views = True  # whether results of ops are views where NumPy's are
-        self.unrolled: dict[str, str] = {}  # by the user's line, why a loop was left as it was recorded
-        self.divided: dict[str, str] = {}  # by the user's line, what a loop keeps that is run in segments
-        self.not_closed = ""  # what is not understood of the state at the last question of a loop
-        self.replaced: set[Node] = set()  # what loops stand for since they were rolled
-        self.bounds: dict[Node, tuple[int, int]] = {}  # of integers: see `tracegrad.trace.values.python_arithmetic`
-        self.of_loops: set[Node] = set()  # integers that differ from turn to turn of a loop under way
-        # Nodes recorded in loops that can be folded, by the key of the loop.
+        self.makes_views = True  # whether results of ops are views if NumPy's are
+        self.unrolled: dict[str, str] = {}  # why a loop was not rerolled, by the user's line
+        self.divided: dict[str, str] = {}  # the residuals of loops that run in segments, by the user's line
+        self.not_closed = ""  # what prevents closing a loop at the last condition
+        self.replaced: set[Node] = set()  # nodes that rerolled loops have replaced
+        self.bounds: dict[Node, tuple[int, int]] = {}  # see `tracegrad.trace.values.python_arithmetic`
+        self.of_loops: set[Node] = set()  # integers that vary between iterations of an open loop
+        # The ranges of nodes recorded by loops that can be folded, by the key of the loop.
         self.iterated: dict[Any, list[range]] = {}
-        # Arrays that loops have instead of views, and those they are views of: see
+        # Separate arrays that replace views in loops, and the bases of the views: see
         # `tracegrad.trace.loops.separate_views`.
         self.apart: dict[int, Any] = {}
-        # Arrays that are in a history (or are viewed there), with what is `varying` of a loop that has a list.
+        # Arrays in histories, and their bases, each with the `varying` key of the loop.
         self.listed: dict[int, tuple[Any, Any]] = {}
-        self.histories: list[Any] = []  # those of loops under way: see `tracegrad.trace.loops.appended_list`
-        self.elements = Elements()  # what they had
-        self.given: list[
-            Any
-        ] = []  # what was read from lists by numbers of the trace: see `tracegrad.trace.loops.indexed_list`
+        self.histories: list[Any] = []  # of open loops: see `tracegrad.trace.loops.appended_list`
+        self.elements = Elements()  # the elements of their lists
+        self.given: list[Any] = []  # elements of tables: see `tracegrad.trace.loops.indexed_list`
         self.spelled = Spelled()
-        self.hashed: Any = None  # where, of a value that is being differentiated
-        self.told = -1  # how much was recorded when something was printed or logged last
+        self.hashed: Any = None  # where a differentiated value was hashed
+        self.told = -1  # the number of nodes when code last printed or logged
 
-    outer: TraceBuilder | None = None  # the trace around this one, if it is a region
+    outer: TraceBuilder | None = None  # the enclosing trace, if this one is a region
 
-    # What rolls loops among the nodes from some number on: gives the nodes that stand for those wanted, where they
-    # change. Set by `tracegrad.reroll`.
+    # The function that rerolls loops among the nodes from a number on, and returns the replacements of wanted nodes.
+    # `tracegrad.reroll` sets it.
     roll: Callable[[TraceBuilder, Sequence[Node], int], dict[Node, Node]] | None = None
 
-    # What has become constants, where arrays are computed while tracing: see `tracegrad.trace.values.constant_array`.
+    # The constants computed while tracing that have joined the graph: see `tracegrad.trace.values.constant_array`.
     hosts: Any = None
 
-    # What makes loops while they are recorded, if traced code asks for a truth within one. Set by `tracegrad.reroll`.
+    # The detector of loops whose conditions traced code reads. `tracegrad.reroll` sets it.
     find_circles: Any = None
 
-    # Functions that make arrays are given the builder where others are given a tracer.
+    # Array creation functions receive the builder in place of a tracer.
     level = Level.VALUE
 
-    # -- what Builder leaves to us --------------------------------------------------------------
+    # -- abstract methods of Builder ------------------------------------------------------------
     def value(self, node: Node) -> Any:
         result = self.make(self, node)
         return self._input_as_outside(result) if node.op is None else result
@@ -171,7 +170,7 @@ class TraceBuilder(Recording):
         return result
 
     def close(self) -> None:
-        """End the trace: escaped tracers raise an error from now on, and keep nothing alive."""
+        """End the trace: escaped tracers raise an error from now on, and hold no references."""
         self.open = False
         self.nodes, self.captures, self.apart, self.listed, self.histories, self.given = [], {}, {}, {}, [], []
         self.elements = Elements()
@@ -260,7 +259,7 @@ class TraceBuilder(Recording):
             result.value.is_array = True
         elif result.source is None:
             result.source = source
-        # What no source leads to may be made anew by each call.
+        # Each call may make a new array if no source leads to it.
         why = "" if result.source is not None else "an array that no name outside the traced function leads to"
         result.value.frozen = why if array.flags.writeable else READ_ONLY
         return result
@@ -284,7 +283,7 @@ class TraceBuilder(Recording):
 
     # -- values ------------------------------------------------------------------------------------
     def observe(self, x: Any, asked: str) -> np.ndarray[Any, Any]:
-        """The value of tracer `x`, for the Python operation `asked`; leaves a guard."""
+        """The value of tracer `x`, for a Python operation, which messages name; records a guard."""
         self.require_open()
         if asked in NUMBERS and self.has_derivative(x.node):
             raise lost(asked)
@@ -304,13 +303,13 @@ class TraceBuilder(Recording):
         return answer
 
     def holds(self, x: Any) -> bool:
-        """Whether the boolean `x`, usually True, is True in the call being traced; leaves an implicit guard."""
+        """Whether the boolean `x`, usually True, is True in the call being traced; records an implicit guard."""
         self.require_open()
         answer = self._asked.get(x.node)
         return bool(self._answered(x.node, IMPLICIT) if answer is None else answer)
 
     def assume(self, node: Node) -> bool:
-        """Leave an implicit guard on a boolean that is not computed now; False if it is known not to hold."""
+        """Record an implicit guard on a boolean that is not computed now; False if it is known not to hold."""
         number = len(self.script)
         answer = np.asarray(self._answers[number] if number < len(self._answers) else True)
         self.script.append(answer)
@@ -320,7 +319,7 @@ class TraceBuilder(Recording):
         return bool(answer)
 
     def _answered(self, node: Node, asked: str) -> np.ndarray[Any, Any]:
-        """The value of a new guard: the prescribed value, or the value in the call; leaves the guard."""
+        """The value of a new guard, prescribed or computed in the call; records the guard."""
         number = len(self.script)
         answer = np.asarray(self._answers[number]) if number < len(self._answers) else self.compute(node)
         self._asked[node] = answer
@@ -330,7 +329,7 @@ class TraceBuilder(Recording):
         return answer
 
     def goes_on(self, question: Node) -> bool:
-        """Whether a counted loop has another iteration; leaves a guard if it depends on an input."""
+        """Whether a counted loop has another iteration; records a guard if it depends on an input."""
         answer = self._asked.get(question)
         if answer is None:
             inputs = {*self.inputs, *(c.node for c in self.captures.values() if c.source is not None)}
@@ -339,7 +338,7 @@ class TraceBuilder(Recording):
         return bool(answer.item())
 
     def retract(self, first: int) -> None:
-        """Remove the guards from this one on; a repeated read leaves a new guard."""
+        """Remove the guards from this one on; a repeated read records a new guard."""
         for guard in self.guards[first:]:
             self._asked.pop(guard.node, None)
         del self.guards[first:]
@@ -386,7 +385,7 @@ class TraceBuilder(Recording):
         return False
 
     def constant(self, x: Any) -> np.ndarray[Any, Any] | None:
-        """The value of `x` if it depends on no argument, else None; leaves a guard on captured variables."""
+        """The value of `x` if it depends on no argument, else None; records a guard on captured variables."""
         seen, stack = {x.node}, [x.node]
         while stack:
             fresh = set(stack.pop().operands) - seen
@@ -416,7 +415,7 @@ class TraceBuilder(Recording):
         return self.compute(wanted)
 
     def foresee(self, node: Node) -> None:
-        """Raise the exception of a new node, if traced code may catch it; leaves a guard on whether it raises."""
+        """Raise the exception of a new node, if traced code may catch it; records a guard on whether it raises."""
         assert node.op is not None
         if self._foreseeing:
             return
@@ -436,7 +435,7 @@ class TraceBuilder(Recording):
         if self.iterated and roll is not None:
             self._fold_what_is_left([new.get(x, x) for x in wanted], count)
         if new:
-            # What was needed is computed by the loops now, which may raise themselves.
+            # The loops compute these nodes now, and may raise themselves.
             done = set(sliced([], self.nodes, list(new)).nodes)
             self.raising = [node for node in self.raising if node not in done]
         for old, node in new.items():
@@ -455,12 +454,12 @@ class TraceBuilder(Recording):
             raise self.restarts(key)
 
     def expect(self, node: Node, unless_raises: Node | None = None) -> Exception | None:
-        """The exception that a node raises for the values of the call being traced; leaves a guard."""
+        """The exception that a node raises for the values of the call being traced; records a guard."""
         assert node.op is not None
         error: Exception | None = None
         try:
             self.compute(node)
-        except Exception as found:  # whatever it is, Python would have raised it
+        except Exception as found:  # of any class, because Python would have raised it
             error, unless_raises = found, None
         operands = tuple([x if is_literal(x) else self.value(x) for x in node.inputs])
         self._foreseeing = True
@@ -483,7 +482,7 @@ class TraceBuilder(Recording):
             for node in self.nodes:
                 if node.op is not None and node.op.form.raises:
                     self.compute(node)
-        except Exception:  # whatever it is, Python would have raised it
+        except Exception:  # of any class, because Python would have raised it
             return False
         return True
 

@@ -21,7 +21,7 @@ __all__ = ["Elements", "has_identity", "tell_apart", "tells_objects_apart"]
 
 _IS = dis.opmap["IS_OP"]
 
-# What is no element of a list that an array stands for.
+# The classes whose instances are never elements of a list that is stored as an array.
 _NO_ELEMENTS = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
 
 
@@ -29,11 +29,11 @@ class Elements:
     """Arrays appended to the lists of one trace, and objects made from the rows of the lists."""
 
     def __init__(self) -> None:
-        self.used = False  # whether there was an array instead of a list
+        self.used = False  # whether an array replaced a list
         self.appended: list[Any] = []
         self._known: set[int] = set()
         self._again = False  # whether an array may have been appended twice
-        # Whether a turn has appended what it began with, and whether one has left what it appended.
+        # Whether an iteration appended an array of its beginning, and whether one ended with an array it appended.
         self._begun = self._left = False
         self._made: list[tuple[Any, Hashable]] = []
 
@@ -45,13 +45,13 @@ class Elements:
             self.appended.append(each)
 
     def make(self, x: Any, iterations: Hashable) -> None:
-        """Record that `x` is made from a row; `turns` is the `varying` key that prevents it."""
+        """Record that `x` is made from a row, and the `varying` key that prevents it."""
         self._made.append((x, iterations))
 
     def iteration(self, first: int, before: Collection[int], now: Collection[int]) -> None:
         """Record the end of an iteration: its appended arrays begin with number `first`; `before` and `now` are the ids
-        of arrays at its beginning and end. If an iteration appends an array it began with and leaves an appended array,
-        two elements may be one object."""
+        of arrays at its beginning and end. If an iteration appends an array of its beginning, and ends with an appended
+        one, two elements may be one object."""
         here = {id(x) for x in self.appended[first:]}
         self._begun |= not here.isdisjoint(before)
         self._left |= not here.isdisjoint(now)
@@ -87,7 +87,7 @@ def tells_objects_apart(fun: Any, deep: bool = False) -> bool:
     (True, False, True)
     """
     seen: list[Any] = [fun]
-    for known in seen:  # which grows
+    for known in seen:  # grows in the loop
         space, names = known.__globals__, set[str]()
         if _compares(known.__code__, space, names):
             return True

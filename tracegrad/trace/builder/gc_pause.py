@@ -18,6 +18,7 @@ from weakref import WeakSet
 
 __all__ = ["at_rest", "impatient", "patient", "thresholds"]
 
+# The raised thresholds of the oldest generation (collections) and of the youngest (objects).
 _PATIENCE, _YOUNG = 1000, 20_000
 
 Thresholds = tuple[int, int, int]
@@ -61,7 +62,7 @@ class _Share:
         self.lock.release()
 
     def _change(self, change: Callable[[], None]) -> None:
-        """Apply a change and update the thresholds; thresholds set by user code in the meantime are kept as the
+        """Apply a change and update the thresholds; thresholds that user code has set in the meantime become the
         base."""
         with self.lock:
             result = gc.get_threshold()
@@ -76,7 +77,7 @@ class _Share:
         young, middle, old = self.before
         if not self.patient:
             return self.before
-        if young and not self.impatient:  # 0: never
+        if young and not self.impatient:  # 0 disables collection
             young = max(young, _YOUNG)
         return (young, middle, max(old, _PATIENCE))
 
@@ -85,12 +86,12 @@ _share = _Share()
 
 
 def patient() -> AbstractContextManager[None]:
-    """Raise the thresholds while long-lived objects are made (context manager); user settings made inside are kept."""
+    """Raise the thresholds while long-lived objects are made (context manager); user settings made inside persist."""
     return _share.within(_share.patient)
 
 
 def impatient() -> AbstractContextManager[None]:
-    """Restore usual collection of young objects within `patient`, while short-lived objects are made."""
+    """Restore the usual collection of young objects inside `patient`, while short-lived objects are made."""
     return _share.within(_share.impatient)
 
 

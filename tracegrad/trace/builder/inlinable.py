@@ -6,7 +6,7 @@ from typing import Any
 
 __all__ = ["DERIVED", "Inlinable"]
 
-# The attribute under which functions have what transforms have made of them.
+# The attribute of a function that stores the functions which transforms derived from it.
 DERIVED = "__tracegrad_derived__"
 
 

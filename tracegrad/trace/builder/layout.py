@@ -60,12 +60,12 @@ class Memory:
 
     def __init__(self) -> None:
         self.asked = 0
-        self.ordered = 0  # asked only for the order of their axes
+        self.ordered = 0  # inputs of which only the axis order is guarded
         self._inputs: dict[Node, tuple[int, StandIn | None]] = {}
         self._free = 1 << 44
 
     def place(self, shape: tuple[int, ...], dtype: np.dtype[Any], strides: tuple[int, ...] | None = None) -> StandIn:
-        """A stand-in in memory of its own; row-major without `strides`."""
+        """A stand-in in separate memory; row-major without `strides`."""
         ends = [(n - 1) * s for n, s in zip(shape, strides)] if strides is not None else []
         start = self._free - sum(e for e in ends if e < 0)
         size = sum(map(abs, ends)) if strides is not None else math.prod(shape) * dtype.itemsize

@@ -1,7 +1,7 @@
 """Record nodes with value numbering (the hot path of tracing).
 
-`Recording` does in one pass what `tracegrad.ir.Builder` does for any graph. Equal operations share one node. The key
-of a node consists of the op, the parameters and the operands; a literal is keyed by type and exact value.
+`Recording` does the work of `tracegrad.ir.Builder` in one pass. Equal operations share one node. The key of a node
+consists of the op, the parameters and the operands; a literal is keyed by type and exact value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["ESCAPED", "Recording", "mark"]
 
 
 _NO_PLAIN_SIZES = (Value, Size)
-_BY_NUMPY = Map | Fold | Scan | Contract | Compose  # the forms of what NumPy's functions compute
+_BY_NUMPY = Map | Fold | Scan | Contract | Compose  # the forms of ops that NumPy computes
 
 ESCAPED = "a traced value escaped from the trace that made it: return it from the function instead"
 
@@ -39,14 +39,12 @@ class Recording(Builder):
         self._places: dict[tuple[int, int], str] = {}
         self._avals: dict[Any, Aval] = {}
         self._failed: dict[Node, Exception] = {}
-        self.iteration_began = 0  # how many nodes there were when the turn under way of a loop began
-        self.foresees = (
-            True  # whether loops may be taken for long because others were (`tracegrad.trace.loops.long_loop_hints`)
-        )
-        self.unfolded: set[Any] = set()  # the keys of loops that count and began turn by turn
-        self.sweeping = False  # whether it is a derivative's operations that are recorded, which NumPy never computes
-        self.plans: dict[Any, Any] = {}  # of `tracegrad.trace.values.fast_recording`
-        self.results: dict[Any, Any] = {}  # the avals of results, and of the operands, by whose identity they are found
+        self.iteration_began = 0  # the number of nodes at the beginning of the current loop iteration
+        self.foresees = True  # whether hints may mark loops as long (`tracegrad.trace.loops.long_loop_hints`)
+        self.unfolded: set[Any] = set()  # the keys of counted loops that began iteration by iteration
+        self.sweeping = False  # whether a derivative is recorded, whose operations NumPy never computes
+        self.plans: dict[Any, Any] = {}  # recording plans of `tracegrad.trace.values.fast_recording`
+        self.results: dict[Any, Any] = {}  # avals of results and operands, by the identity of the operands' avals
 
     def require_open(self) -> None:
         """Raise unless the trace is open."""
@@ -84,7 +82,7 @@ class Recording(Builder):
         frame = user_frame()
         if frame is None:
             return ""
-        # Finding the line takes longer than all the rest.
+        # Computing the line is the slowest step, so it is cached.
         at = (id(frame.f_code), frame.f_lasti)
         place = self._places.get(at)
         if place is None:

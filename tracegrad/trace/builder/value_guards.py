@@ -15,14 +15,16 @@ from tracegrad.utils.lazy_dataclass import record
 __all__ = ["IMPLICIT", "NUMBERS", "Answers", "Capture", "Spelled", "ValueGuard", "question", "value_key"]
 
 IMPLICIT = "whether Python's arithmetic is that of the machine"
-# The questions whose answer is a number to compute with, not a truth or an index.
+# The reads whose value is a number to compute with, not a boolean or an index.
 NUMBERS = frozenset({"float()", "complex()", "item()", "tolist()", "as_integer_ratio()"})
 
 
 @record(slots=True, eq=False)
 class Capture:
-    """An array (or Python number) from outside the trace: its value, the node of its value at the beginning of a call,
-    and the source that each call reads (None: `array` itself)."""
+    """An array (or Python number) from outside the trace.
+
+    The fields are its value, the node of its value at the beginning of a call, and the source that each call reads
+    (None: `array` itself)."""
 
     array: Any
     value: Any
@@ -42,7 +44,8 @@ class Capture:
 class ValueGuard:
     """A value that Python code has read: the recorded path is valid for calls in which `node` has `key`.
 
-    Where the result needs the node `unless_raises`, a program has no output for the guard: it fails if that fails.
+    If the result depends on the node `unless_raises`, a program has no output for the guard: the node raises if the
+    guard fails.
     """
 
     node: Node
@@ -50,9 +53,9 @@ class ValueGuard:
     key: Any
     asked: str
     location: str
-    implicit: bool = False  # asked by us, of a truth that is usual: whether Python's arithmetic is that of the machine
+    implicit: bool = False  # recorded by the tracer: the usual value of a boolean, such as whether integers fit 64 bits
     unless_raises: Node | None = None
-    number: int = 0  # among all answers that were given when the function was traced
+    number: int = 0  # the position among all values read during tracing
 
 
 class Spelled(set[float]):

@@ -44,7 +44,7 @@ def _catches(code: CodeType, handler: int) -> bool:
     return code.co_code[handler] not in _CATCH_NOTHING or any(_catches(code, at) for at in around)
 
 
-# Since Python 3.12 comprehensions have handlers that restore local variables, and generators one for `StopIteration`.
+# Since Python 3.12, comprehensions have handlers that restore local variables. Generators have one for `StopIteration`.
 _CATCH_NOTHING = frozenset([dis.opmap[x] for x in ("SWAP", "CALL_INTRINSIC_1") if x in dis.opmap])
 
 

@@ -13,7 +13,7 @@ def variables(frame: Any) -> dict[str, Any]:
     """The local and closure variables of a frame."""
     table = dict(frame.f_locals)
     if sys.version_info < (3, 13):
-        frame.f_locals.clear()  # it is kept with the frame, and would keep what it holds
+        frame.f_locals.clear()  # the frame stores this dict, which would extend the lifetime of the values
     return table
 
 

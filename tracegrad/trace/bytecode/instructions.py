@@ -62,7 +62,7 @@ class Step:
         return self.at + 2 * self.long
 
     def become(self, name: str) -> None:
-        """Change the opcode and keep the argument."""
+        """Change the opcode, with the same argument."""
         self.name, self.caches = name, _CACHES.get(name, 0)
 
     def __bytes__(self) -> bytes:
@@ -91,7 +91,7 @@ def steps_of(code: CodeType) -> list[Step]:
     return result
 
 
-# Since Python 3.13, what two instructions do for local variables is done by one where these have low numbers.
+# Since Python 3.13, one superinstruction replaces two instructions on local variables with low numbers.
 _PAIRS = {
     "_".join(pair): pair
     for pair in itertools.product(("LOAD_FAST", "STORE_FAST"), repeat=2)

@@ -18,14 +18,14 @@ __all__ = ["ClosedRule", "NotYet", "RuleGraph"]
 
 class RuleGraph:
     """One direction of a rule as a graph. Its inputs are the cotangents (or tangents) of the floating values, the
-    outputs, the inputs, and the captured values `reads`; its outputs are the cotangents or tangents of the values at
-    `found`."""
+    outputs, the inputs, and the captured values `reads`; its outputs are the cotangents or tangents of some values,
+    which are listed by position."""
 
     def __init__(self, graph: Graph, reads: Sequence[int], found: Sequence[int]):
         self.graph, self.reads, self.found = graph, list(reads), list(found)
 
     def run(self, moved: Sequence[Any], like: Sequence[Any], values: Sequence[Any], captured: Any) -> dict[int, Any]:
-        """The resulting cotangents (or tangents) by position, given `moved`; `like` are the values."""
+        """The resulting cotangents (or tangents) by position, for the cotangents (or tangents) `moved` of `like`."""
         args = [zeros_like(x) if t is None else t for t, x in zip(moved, like) if x.dtype.kind in "fc"]
         return dict(zip(self.found, replay(self.graph, [*args, *values, *(captured[k] for k in self.reads)])[0]))
 
@@ -38,9 +38,9 @@ class RuleGraph:
 class ClosedRule:
     """The rule of a call on `inputs` values followed by its captured values.
 
-    `pulled` and `pushed` are its directions, or the exceptions for which they could not be recorded; some rules can be
-    pushed only when they have been pulled, and are `then`. A rule may call the function that it is the rule of, so its
-    graphs may contain it.
+    `pulled` and `pushed` are its directions, or the exceptions that recording them raised. `then` is the push direction
+    of a rule that can be pushed only after it was pulled. A rule may call its own function, so its graphs may contain
+    the rule.
     """
 
     def __init__(self, name: str, inputs: int):

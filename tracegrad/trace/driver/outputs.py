@@ -47,7 +47,7 @@ from tracegrad.tree.registry import kind_of
 
 __all__ = ["Outputs", "partial"]
 
-# Of arrays that leave a function, so many pairs are looked at; more are taken to overlap.
+# The number of pairs of escaping arrays that are compared; further pairs count as overlapping.
 _MOST_PAIRS = 1000
 _KINDS = {"f": float, "i": int, "b": bool, "c": complex}
 
@@ -57,15 +57,15 @@ class Outputs:
 
     def __init__(self, builder: TraceBuilder, world: World, bases: Collection[int] = ()):
         self.builder, self.world = builder, world
-        self._bases = bases  # the ids of the arrays that views are made of
-        self._left: dict[int, list[Tracer]] = {}  # by the id of its base, what leaves and lies in the memory of that
+        self._bases = bases  # the ids of the arrays that are outputs for their views
+        self._left: dict[int, list[Tracer]] = {}  # escaping arrays, by the id of the base whose memory they share
         self.nodes: list[Any] = []
         self.roots: list[Any] = []
         self._positions: dict[int, Output] = {}
         self._values: list[Any] = []
         self._inside: set[int] = set()
         self._first: dict[int, Once] = {}
-        self.tensors = False  # whether there are Tensors among them
+        self.tensors = False  # whether the outputs contain Tensors
 
     def of_call(self, result: Any) -> tuple[Piece, list[Effect]]:
         """The template of the result, and the effects."""
@@ -81,7 +81,7 @@ class Outputs:
         if result is None:
             kind: Any = _KINDS[x.dtype.kind] if isinstance(x, Tracer) and x.weak else None
             if not x.shape and kind is None and not getattr(x, "_immutable_scalars", False):
-                kind = np.asarray  # where programs return scalars
+                kind = np.asarray  # programs return scalars
             result = self._positions[id(x)] = Output(len(self.nodes), kind)
             self._values.append(x)
             self.nodes.append(self.builder.lift(x).node)
@@ -231,7 +231,7 @@ def _is_read_only(x: Tracer) -> bool:
 
 
 def _overlap(found: Sequence[Tracer]) -> bool:
-    """Whether arrays in one piece of memory share elements, as far as a cheap test can tell."""
+    """Whether arrays in one block of memory share elements (a cheap, conservative test)."""
     if any(x.frozen is OVERLAPPING for x in found):
         return True
     if len(found) == 1:

@@ -36,7 +36,7 @@ from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Closed", "Like", "Region", "at_their_lines", "closed", "emitted", "weakened"]
 
-# So often a rule is recorded that calls its own function, until it captures nothing that is new.
+# The number of times that a rule which calls its own function is recorded, until it captures no new value.
 _MOST_ITERATIONS = 8
 _DTYPES: dict[type, str] = {float: "float64", int: "int64", bool: "bool"}
 
@@ -46,9 +46,9 @@ class Closed:
     """A function as a graph.
 
     The inputs of `graph` are the leaves of the arguments and then one for each of `captured`, which are values of the
-    trace around it (tracers, and Tensors where the function read Tensors). Its outputs are the leaves of the result,
-    all of them arrays; `structure` is that of the result. `weak` and `tensors` say of each output whether it is a
-    Python number, and whether it is a Tensor.
+    enclosing trace (tracers, and Tensors if the function read Tensors). Its outputs are the leaves of the result, all
+    of them arrays; `structure` is the structure of the result. For each output, `weak` says whether it is a Python
+    number, and `tensors` whether it is a Tensor.
     """
 
     graph: Graph
@@ -186,9 +186,9 @@ class Region(TraceBuilder):
         self.around, self.examples, self.spelled = outer, examples, outer.spelled
         self.what = what
         self.world, self.rules, self.memory = outer.world, outer.rules, outer.memory
-        # By the node outside, and the Tensor if it is one: the value outside, and the node that stands for it.
+        # The outside value and the input that stands for it, by the outside node and the id of a Tensor.
         self.captured: dict[tuple[Node, int], tuple[Any, Node]] = {}
-        self.likes: dict[Node, Any] = {}  # by the input that stands for an argument: what that is like
+        self.likes: dict[Node, Any] = {}  # the kinds of the arguments, by their inputs
 
     # -- inputs and outputs -------------------------------------------------------------------------
     def parameter(self, like: Any) -> Any:
@@ -254,7 +254,7 @@ class Region(TraceBuilder):
         return self.outer.capture(array, source)
 
     def closed_rule(self, call: Any, outputs: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
-        # The rule runs at once, both ways: once the region is closed, what it reads is gone.
+        # The rule runs now, in both directions, because the values that it reads end with the region.
         known = next((x for x in self.rules if x.key == call.key), None)
         if known is not None:
             known.called = True
@@ -282,7 +282,7 @@ class Region(TraceBuilder):
         for memory in memories:
             memory.clear()
 
-    # -- questions ----------------------------------------------------------------------------------
+    # -- reads of values ----------------------------------------------------------------------------
     def observe(self, x: Any, asked: str) -> Any:
         known = self.known_outside(x.node)
         if known is None:
@@ -300,7 +300,7 @@ class Region(TraceBuilder):
 
     def has_derivative(self, wanted: Node) -> bool:
         if wanted not in {*self.inputs, *self.nodes, *(mine for _, mine in self.captured.values())}:
-            return self.outer.has_derivative(wanted)  # of the trace around this region
+            return self.outer.has_derivative(wanted)  # a node of the enclosing trace
         return super().has_derivative(wanted)
 
     def sources(self) -> set[Node]:
@@ -321,7 +321,7 @@ class Region(TraceBuilder):
         return self.outer.compute(known.node)
 
     def foresee(self, node: Node) -> None:
-        pass  # there are no values to raise for
+        pass  # a region has no values that could raise
 
     def spring(self, node: Node) -> None:
         pass
@@ -383,7 +383,7 @@ class _RuleRecord:
         self.key = call.key
         self.rule = ClosedRule(call.name, len(inputs))
         self.captured: list[Any] = []
-        self.called = False  # by its own rule, which then reads whatever is captured
+        self.called = False  # whether its own rule calls it, and reads all captured values
 
     def run(self) -> None:
         for iteration in itertools.count():
@@ -405,7 +405,7 @@ class _RuleRecord:
         kinds = [x.aval if x.dtype.kind in "fc" else None for x in moved]
         try:
             result = closed(run, (kinds, self.outputs, self.inputs), f"the derivative of {self.call.name}", once=True)
-        except Exception as error:  # which is raised where the derivative is taken
+        except Exception as error:  # raised when the derivative is taken
             return error
         known = {x.node: k for k, x in enumerate(self.captured)}
         reads = [x.array if isinstance(x, TensorCarrier) else x for x in result.captured]

@@ -44,7 +44,7 @@ class DefaultDtype(Source):
         return "get_default_dtype()"
 
 
-# -- what a trace leaves -----------------------------------------------------------------------------------------------
+# -- the result of a trace ---------------------------------------------------------------------------------------------
 @record(slots=True, eq=False)
 class TapeTrace:
     """The Tensor part of a trace, in addition to its graph.
@@ -53,7 +53,7 @@ class TapeTrace:
     graph and then the cotangents of the Tensors at `wanted`. `spent` says why there is no derivative, if there is none.
     """
 
-    stand_ins: tuple[tuple[Source, int], ...]  # and the numbers of the inputs that have their values
+    stand_ins: tuple[tuple[Source, int], ...]  # sources, and the numbers of the inputs with the values
     wanted: tuple[Source, ...]
     roots: tuple[Aval, ...]
     joint: Any = None

@@ -41,7 +41,7 @@ class StandIn:
     edge: Any = None
     grad: Any = None  # the stand-in of its gradient, if that was read and there is one
     read: bool = False  # whether the gradient was read or replaced
-    hooks: list[tuple[Any, Any]] | None = None  # once these were read: where the hooks from outside are, and their keys
+    hooks: list[tuple[Any, Any]] | None = None  # after they were read: the dict and key of each outside hook
 
     def replaces(self) -> None:
         """Note that the gradient is replaced and that its previous value is not read."""
@@ -75,10 +75,10 @@ class Tensors:
     def __init__(self, builder: Any):
         self.builder = builder
         self._known: dict[int, tuple[Any, StandIn]] = {}
-        self._ending = False  # whether what is returned is swept, whose cotangents meet the hooks outside
+        self._ending = False  # whether the returned Tensors are swept; their cotangents reach the outside hooks
 
     def close(self) -> None:
-        """End the trace: keep no Tensor alive."""
+        """End the trace: release all Tensors."""
         self._known.clear()
 
     @property
@@ -121,7 +121,7 @@ class Tensors:
         result = self._known.get(id(real))
         if result is not None:
             return result[1].tensor  # type: ignore[no-any-return]
-        if real.requires_grad and not leads_out(real):  # as what a pullback from outside has
+        if real.requires_grad and not leads_out(real):  # such as a saved value of an outside pullback
             real = real._like(real.array)
         return self.captured(real, Fixed(real, "a Tensor"))
 

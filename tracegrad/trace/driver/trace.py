@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-import tracegrad.trace.values.fast_recording  # noqa: F401 (which gives tracers shorter ways)
+import tracegrad.trace.values.fast_recording  # noqa: F401 (adds fast paths to tracers)
 from tracegrad import tree
 from tracegrad.avals import is_constant
 from tracegrad.errors import (
@@ -71,8 +71,8 @@ class Trace:
     """The recording of one call.
 
     The inputs of `graph` are the leaves of the arguments and then the `captures`. Its outputs are the arrays of the
-    result and of the effects, and then one value for each guard that is `asked`. `checked` replaces the implicit guards
-    by one boolean, the last output: whether all of them hold. `answer` is the template of the result.
+    result and of the effects, and then one value for each guard with an output. `checked` replaces the implicit guards
+    by one boolean, the last output: whether all of them hold. A template describes the result.
 
     Each of the `groups` lists containers that must be distinct objects, because some of them are written to.
 
@@ -94,11 +94,11 @@ class Trace:
     error: BaseException | None = None
     layouts: tuple[Layout, ...] = ()
     groups: tuple[tuple[Source, ...], ...] = ()
-    unrolled: tuple[tuple[str, str], ...] = ()  # why the loop at a line was left as it was recorded
-    divided: tuple[tuple[str, str], ...] = ()  # which loops keep too much for their derivative, and are divided
+    unrolled: tuple[tuple[str, str], ...] = ()  # why the loop at a line was not rerolled
+    divided: tuple[tuple[str, str], ...] = ()  # the residuals of loops that run in segments
     script: tuple[Any, ...] = ()
     varying: frozenset[Hashable] = frozenset()  # when the trace began
-    write: Callable[[Any, Any], None] | None = None  # of the effects, made when it is first needed
+    write: Callable[[Any, Any], None] | None = None  # writes the effects; compiled on first use
 
     def fits(self, inputs: Sequence[Any]) -> bool:
         """Whether the arrays have the assumed memory layouts; programs check row-major layouts themselves."""
@@ -197,8 +197,8 @@ def trace_call(
     keys in `varying` become inputs. A trace that is `shared` is valid for other functions with equal code: it reads
     their state through the function of the call.
 
-    A function that raises leaves no trace state. Errors of tracegrad name the user's line. Printed output is held back
-    in `world.printed` until it is known whether the call ends with this trace.
+    No trace state remains after a function that raises. Errors of tracegrad name the user's line. Printed output is
+    held back in `world.printed` until it is known whether the call ends with this trace.
     """
     asked = set() if varying is None else varying
     attempts, endless = Attempts(), None
@@ -212,7 +212,7 @@ def trace_call(
             continue
         assert isinstance(result, Trace)
         result = result if late is None else _given_up(result, str(late))
-        # What a trace knows of loops from others is as if it had been known when it began.
+        # Facts about loops that hints have added count as known when the trace began.
         result.varying = now | {x for x in asked - now if isinstance(x, tuple) and x[0] == FOLDED}
         forget_short(asked)
         return result
@@ -237,7 +237,7 @@ def _pass(world: World, call: Call, args: list[Any], kwargs: dict[str, Any]) -> 
 
 
 def _shown(world: World, x: Any, source: Source, way: tuple[Any, ...], ways: Collection[Any]) -> Any:
-    """The container with stand-ins for its generators; those at the end of `ways` may be any of their class."""
+    """The container with stand-ins for its generators; a generator at a known path may be any one of its class."""
     if is_generator(x):
         return generator_of(world, x, source if way in ways else Fixed(x, "a random generator"))
 
@@ -267,7 +267,7 @@ def _trace_call(
     """As `trace_call`, or the restart exception. If restarts are `endless`, the call runs as plain Python."""
     rewind(call)
     builder = TraceBuilder(Tracer, Number, answers)
-    builder.foresees = not answers  # which are those of a trace that knew what is `varying`
+    builder.foresees = not answers  # hints would change the guards that the answers belong to
     if ITERATION_BY_ITERATION in varying:
         builder.find_circles = None
     if COMPUTED not in varying:
@@ -300,7 +300,7 @@ def _trace_call(
     except BaseException as error:
         loops = builder.circles is not None and builder.circles.found
         if loops and is_of_loops(error):
-            # It may be about what the loops leave, which are no constants, or about the turn after their last.
+            # It may concern the final values of the loops, which are not constants, or an iteration after the last.
             world.natives.rewind()
             return Restarts("what loops leave is asked for", ITERATION_BY_ITERATION)
         _require_answer(error, world, fun, call)
@@ -317,7 +317,7 @@ def _require_answer(error: BaseException, world: World, fun: Any, call: Call) ->
         call.writes = world.changed
     if isinstance(error, RunsPlainly):
         return
-    # What NumPy refuses too, and PyTorch of Tensors, they refuse after what was done before.
+    # NumPy, or PyTorch for Tensors, raises these errors too, after the effects of earlier code.
     own = TracegradError if world.builder.has_tensors else (TracegradError, RuntimeError)
     theirs = isinstance(error, ShapeError | DTypeError) or not isinstance(error, own)
     ours = is_ours(error) and not (theirs and _has_acted(world, call))
@@ -333,7 +333,7 @@ def _require_answer(error: BaseException, world: World, fun: Any, call: Call) ->
 
 def _has_acted(world: World, call: Call) -> bool:
     """Whether the traced code has had lasting effects; a caller may catch its exception."""
-    told = world.printed.texts or (world.once and world.builder.told >= 0)  # else the call as it is tells it again
+    told = world.printed.texts or (world.once and world.builder.told >= 0)  # otherwise the plain call prints again
     return bool(told or world.changed or call.drawn or world.natives.disturbed() or world.natives.wrote)
 
 
@@ -358,7 +358,7 @@ def _argument(builder: TraceBuilder, call: Call, i: int, x: Any) -> Any:
 
 def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Trace:
     if world.once:
-        builder.guards.clear()  # which no other call is to hold for
+        builder.guards.clear()  # no other call is checked against them
     output = Outputs(builder, world)
     answer, done = output.of_call(result)
     bases = output.views()
@@ -383,7 +383,7 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
     if captures:
         used = {*joint.outputs, *(x for n in joint.nodes for x in n.operands)}
         written = {source.key for e in done if (source := e.memory) is not None}
-        # Where arrays are written, any other that has been read may share their memory (see `Path.overlaps`).
+        # A written array may share memory with any other array that was read (see `Path.overlaps`).
         used |= {c.node for c in captures if c.source is not None and c.number is None and written}
         unused = [c for c in captures if c.node not in used and not builder.memory.is_asked(c.node)]
         world.saw(unused)
@@ -428,7 +428,7 @@ def _settled(builder: TraceBuilder, outputs: Sequence[Any], raising: Sequence[An
     for node in raising:
         if node not in live and not node.regions and (_indexed(node) or node) not in checked:
             error = builder.expect(node)
-            if error is not None:  # whether traced code would have caught it is for Python to find out
+            if error is not None:  # plain Python decides whether user code catches it
                 raise RunsPlainly(f"it raises, or catches, {type(error).__name__}: {error}")
     guards = []
     for guard in builder.guards:
@@ -469,7 +469,7 @@ def _raised(builder: TraceBuilder, world: World, call: Call, error: BaseExceptio
 
 
 def _given_up(trace: Trace, why: str) -> Trace:
-    """A trace that found at its end that its calls must run as plain Python."""
+    """A trace whose calls must run as plain Python, which was known only at its end."""
     graph = sliced(trace.graph.inputs, trace.graph.nodes, [g.node for g in trace.guards])
     return Trace(
         graph, trace.kinds, Same(None), (), trace.guards, trace.captures, trace.world,

@@ -25,8 +25,8 @@ class Containers:
         self._world = world
         self.known: dict[int, _Passed] = {}  # by the id of the container
         self.again: set[int] = set()  # the ids of the copies that have a second name
-        self.derived: set[int] = set()  # those of the copies that transforms give functions
-        self._several = ""  # a container with several copies, as it is part of several arguments
+        self.derived: set[int] = set()  # the ids of the copies that transforms pass to functions
+        self._several = ""  # names a container with several copies, which is part of several arguments
 
     def enter(self, copy: Watched) -> None:
         """Record a copy of an argument container of the current call."""

@@ -41,8 +41,8 @@ __all__ = [
 
 Template = Callable[[Any], Piece]
 
-# What an effect of each kind does: to the object `h`, with the key `k`, or name `n`, and the value `v`. The one on
-# Tensors is added by what knows them.
+# The statement of each kind of effect, on the object `h`, with the key `k` or name `n`, and the value `v`.
+# `tracegrad.trace.driver.tensors` adds the kind for Tensors.
 STATEMENTS = {
     "data": "h[...] = v",
     "field": "h.n = v",
@@ -122,7 +122,7 @@ class Effect:
     def place(self) -> Hashable:
         """The key of the source that it writes to."""
         if self.kind == "item":
-            space = isinstance(self.holder, Fixed)  # of the globals
+            space = isinstance(self.holder, Fixed)  # a namespace of globals
             return Global(self.holder.parent, self.key).key if space else Item(self.holder, self.key).key
         if self.kind == "cell":
             return Cell(self.holder.parent, self.holder.name).key
@@ -186,8 +186,8 @@ def writer(effects: Sequence[Effect]) -> Callable[[Any, Any], None]:
 
 
 def apart(written: Sequence[Any], arrays: Sequence[Any]) -> bool:
-    """Whether the arrays that a call writes to are writable and share no memory with any other of its `arrays`; False
-    if another object is in the place of one."""
+    """Whether the arrays that a call writes to are writable and disjoint from all its other `arrays`; False if one of
+    them is not an array."""
     try:
         if not all(x.flags.writeable for x in written):
             return False
@@ -205,7 +205,7 @@ def apart(written: Sequence[Any], arrays: Sequence[Any]) -> bool:
     return True
 
 
-# -- containers and objects that traced code was given copies of -----------------------------------------------------
+# -- copies of containers and objects, which traced code received ----------------------------------------------------
 class Watched:
     """A copy of the container at `source` that traced code received, and its original contents."""
 
@@ -286,7 +286,7 @@ def plain_key(x: Any) -> Any:
 def asked_again(key: Any) -> Any:
     """The key that later calls look up: objects and tuples made by traced code contain guarded values in place of
     tracers."""
-    with contextlib.suppress(TypeError):  # an array in an object, which is no key itself
+    with contextlib.suppress(TypeError):  # an array in an object, which is not hashable
         key = real_key(key)
     if isinstance(key, tuple | frozenset):
         parts = [*map(asked_again, key)]
@@ -356,8 +356,8 @@ def _listed(values: Sequence[Any], template: Template) -> Piece:
 def _of_dict(
     now: dict[Any, Any], before: Any, holder: Source, template: Template, blind: Collection[Any]
 ) -> Iterator[Effect]:
-    places = {k: i for i, k in enumerate(now)}  # keys are found, not compared: they may be Tensors
-    if any(places[k] != i for i, k in enumerate([k for k in before if k in now])):  # another order: everything anew
+    places = {k: i for i, k in enumerate(now)}  # looked up by hash: keys may be Tensors
+    if any(places[k] != i for i, k in enumerate([k for k in before if k in now])):  # the order changed: write all items
         kind = KINDS[dict]
         assert kind is not None
         values, aux = kind.flatten(now)

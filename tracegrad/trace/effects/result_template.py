@@ -2,7 +2,7 @@
 
 A template is a tree of pieces. `make(Filling(outputs, tensor))` fills it. `text(code)` is Python code that does the
 same; `code.name(x)` names an object and `code.output(k)` names an output. `tensor(array, root)` makes a Tensor from an
-output. An object that occurs several times (`Once`) is made at its first occurrence; its name is then in `code.made`.
+output. An object that occurs several times (`Once`) is made at its first occurrence; later occurrences use its name.
 
 Each call makes new containers and new objects of user classes, if the function made them. An object from outside is
 returned itself, read from its source again.
@@ -128,7 +128,7 @@ class View(Piece):
     __slots__ = ("base", "moves", "place", "writeable")
 
     def __init__(self, base: Piece, place: tuple[Any, ...], writeable: bool, moves: Sequence[tuple[Piece, int]] = ()):
-        if 0 in place[0]:  # it may begin anywhere
+        if 0 in place[0]:  # an empty view may begin anywhere
             place = (*place[:2], 0, None)
         self.base, self.place, self.writeable, self.moves = base, place, writeable, tuple(moves)
 
@@ -177,7 +177,7 @@ def in_iteration(kind: Kind, aux: Any, count: int) -> Sequence[int]:
 
 
 class Node(Piece):
-    """A container with these parts, made in iteration order."""
+    """A container with these parts, which are made in its iteration order."""
 
     __slots__ = ("aux", "kind", "parts")
 
@@ -279,7 +279,7 @@ class Closure(Piece):
 
 
 class Call(Piece):
-    """The result of `made(*parts)`: a bound method, a partial function."""
+    """The result of a function applied to the parts: a bound method, a partial function."""
 
     __slots__ = ("made", "parts")
 

@@ -38,7 +38,7 @@ from tracegrad.trace.values.tracer import Tracer
 
 __all__ = ["History", "begin", "growing", "leave", "lengths", "require_not_written", "require_settled"]
 
-# How many elements there is room for where the number of turns is not known, before more are seen.
+# The initial capacity for an unknown trip count (iterations).
 _ROOM = 64
 
 
@@ -66,7 +66,7 @@ class History(Instead):
 
     def append(self, x: Any) -> None:
         """Append an element, as `list.append` does."""
-        # What the caller has is in the list itself.
+        # An outside array must be in the list itself, which a row cannot represent.
         if not fits(form(x), self._form) or any(part.outside for part in arrays(x)):
             self.misused()
         for part in arrays(x):
@@ -98,7 +98,7 @@ class History(Instead):
         self._share(x)
 
     def count(self) -> int:
-        """The number of rows; leaves a guard."""
+        """The number of rows; records a guard."""
         return int(self._builder.python_number(self._count.node))
 
     @property
@@ -167,7 +167,7 @@ def _room(place: Place, per_iteration: int) -> int:
 
 
 def begin(builder: TraceBuilder, place: Place) -> None:
-    """Replace lists that grow in the loop that begins here by histories, and lists that it reads by tables."""
+    """Replace lists that grow in the loop that begins here by histories, and lists that it indexes by tables."""
     new: dict[str, Any] = {**_grown(builder, place), **tables(builder, place)}
     builder.histories += new.values()
     if new:

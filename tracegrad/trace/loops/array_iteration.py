@@ -78,7 +78,7 @@ class Rows(Counter):
         except StopIteration:
             if not any(x.is_changed for x in self._tables):
                 raise
-            return self.at  # whether a list that was changed has more is found in it
+            return self.at  # the changed list itself decides whether it has another item
 
     def _begin(self, frame: Any) -> None:
         super()._begin(frame)
@@ -155,7 +155,7 @@ def _limits(x: range) -> tuple[int, int, int]:
     return x.start, x.stop, x.step
 
 
-# What the expressions of `for` statements call, by what they call by these names.
+# The replacements of functions that the expressions of `for` statements call.
 ITERATED: dict[Any, Any] = {range: counting, zip: _zip, enumerate: _enumerate, reversed: _reversed}
 
 Entrance.goes_through = staticmethod(_through)

@@ -24,7 +24,7 @@ __all__ = [
 ]  # fmt: skip
 
 _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-# After these does not come the next instruction.
+# Instructions that never continue at the next instruction.
 _ENDS = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_NO_INTERRUPT", "RETURN", "RAISE", "RERAISE")
 
 
@@ -112,8 +112,7 @@ def counters_of_question() -> list[Counter]:
 
 
 def place_entered(frame: Any, number: int) -> Place | None:
-    """The place of the conditional jump with this number, as if traced code had evaluated it to reach the present
-    instruction."""
+    """The conditional jump with this number, as if traced code had evaluated it to reach the present instruction."""
     place = _place(frame, number) if _runs_to_its_end(frame) else None
     return place if place is not None and not (place.leads_back(True) and place.leads_back(False)) else None
 
@@ -127,7 +126,7 @@ def _place(frame: Any, number: int) -> Place | None:
 
 
 def place_of_count() -> Place | None:
-    """The place where traced code begins an iteration of a counted loop now; None in suspended code (generators)."""
+    """The jump that begins the present iteration of a counted loop; None in suspended code (generators)."""
     frame = _user_frame()
     jump = None if frame is None else _jumps(frame.f_code).counting.get(frame.f_lasti)
     counter = None if jump is None else counter_of(frame, frame.f_lasti)
@@ -170,7 +169,7 @@ def _jumps(code: CodeType) -> _Jumps:
     def dead(offset: int) -> frozenset[str]:
         return frozenset(code.co_varnames).difference(live[offset], code.co_cellvars)
 
-    # Where a comprehension has its list below what the loops count with, turns add to that.
+    # The loop of a comprehension is excluded, because iterations append to its list, which is on the stack too.
     bare = [at for at in iterations if depth.get(at) == sum(at in iteration for iteration in iterations.values())]
     uses_of = _uses(code, steps)
 
@@ -196,7 +195,7 @@ def _jumps(code: CodeType) -> _Jumps:
         if not taken or jumps is None or not around or depth.get(step.offset) != taken + len(within):
             continue
         if not jumps.opname.startswith("POP_JUMP") or "NONE" in jumps.opname:
-            continue  # the truth is for `not`, or a value
+            continue  # the boolean is for `not`, or a value
         if_jumps = "TRUE" in jumps.opname
         ends = {if_jumps: jumps.argval, not if_jumps: follows[jumps.offset]}
         inside = min(around, key=len)
@@ -238,7 +237,7 @@ def _ways(step: Any, follows: dict[int, int]) -> list[tuple[int, int]]:
     return results
 
 
-# What reads local variables in ways that no instruction shows.
+# Names of functions that read local variables without an instruction that shows it.
 _LOOKS = frozenset({"locals", "vars", "dir", "eval", "exec", "globals", "_getframe", "currentframe", "super"})
 
 
@@ -295,7 +294,7 @@ def _uses(code: CodeType, steps: Sequence[Any]) -> dict[str, dict[int, str | Non
 
 @functools.lru_cache(maxsize=4096)
 def elements_read(code: CodeType) -> dict[int, str]:
-    """The instructions that read an element of a local variable in a loop that uses it in no other way, each with the
+    """The instructions that read an element of a local variable in a loop with no other use of it, each with the
     variable.
 
     >>> def f(x, xs, ys):
@@ -326,7 +325,7 @@ def tells_apart(code: CodeType) -> bool:
     return any(y.opname == "IS_OP" and x.opname != "LOAD_CONST" for x, y in pairs) or "id" in code.co_names
 
 
-# How many values the parts of an index take from the stack.
+# The number of stack values that each instruction of an index expression pops.
 _TAKEN = {"LOAD_FAST": 0, "LOAD_CONST": 0, "LOAD_GLOBAL": 0, "LOAD_DEREF": 0, "UNARY_NEGATIVE": 1, "BINARY_OP": 2}
 
 

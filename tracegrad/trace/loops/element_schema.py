@@ -37,7 +37,7 @@ class _Parts(NamedTuple):
     parts: tuple[Any, ...]
 
 
-Form = Any  # one of these; None, if there are no rows for an element
+Form = Any  # _Leaf or _Parts; None if an element cannot be stored as rows
 FORMS = _Leaf, _Parts
 _KINDS: dict[Any, str] = {
     Tracer: "scalar", Number: "number", Either: "either", np.ndarray: "array", np.float64: "scalar",
@@ -51,7 +51,7 @@ def form(x: Any, classes: Collection[Any] = (tuple,)) -> Form:
     cls = class_of(x)
     if cls in classes:
         if cls is dict and any(type(each) in _NO_ROWS for each in real_of(x).values()):
-            return None  # as can be seen without reading all of it, which the trace would depend on then
+            return None  # checked first, because the trace depends on every item that is read
         parts = tuple([form(each, classes) for each in parts_of(x)])
         return _Parts(cls.__name__, tuple(x) if cls is dict else (), parts) if parts and None not in parts else None
     if isinstance(x, Tracer):
@@ -97,7 +97,7 @@ def _of_both(x: Form, y: Form) -> Form:
 
 
 def fits(found: Form, known: Form) -> bool:
-    """Whether an element of one schema is also of the other."""
+    """Whether an element of the first schema is also an element of the second."""
     return found is not None and _of_both(found, known) == known
 
 
@@ -144,10 +144,10 @@ def made(builder: TraceBuilder, known: Form, found: Iterator[Any], shared: Calla
     return x
 
 
-# -- what is in variables ----------------------------------------------------------------------------
+# -- stand-ins in local variables --------------------------------------------------------------------
 class Instead:
-    """Base of list stand-ins in variables: any unsupported use restarts the trace with the loop recorded iteration by
-    iteration, by the `varying` key `_turns`."""
+    """Base of list stand-ins in variables. An unsupported use restarts the trace with a `varying` key, by which the
+    loop is recorded iteration by iteration."""
 
     __slots__ = ("_builder", "_iterations")
 

@@ -1,8 +1,8 @@
 """Trace lists and tuples that a loop only indexes with traced integers, as stacked arrays.
 
 While the loop is recorded, the local variable holds a `Table`: arrays with one row per element. Every iteration then
-reads an element in the same way. After the loop, the variable holds its list again. The list and its arrays must not
-change while the table exists.
+reads an element by the same operations. After the loop, the variable holds its list again. The list and its arrays must
+not change while the table exists.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Table(Instead):
         self._limits: list[tuple[int, int] | None] = []
 
     def lies(self, place: Place) -> Table:
-        """This table, bound to a variable of the frame inside the loop of this place."""
+        """This table, bound to a local variable in the loop around this jump."""
         self._frame, self._within = place.frame, place.within
         return self
 
@@ -101,7 +101,7 @@ class Table(Instead):
         if type(index) is int and inside and not any(isinstance(x, Tracer) for x in _flat(self._items[index])):
             return self._items[index]
         if not inside and not self._is_inside(index, n):
-            self.misused()  # which raises what Python does, where Python does
+            self.misused()  # the next trace raises Python's error at the same line
         at = index % n if type(index) is int else index if low >= 0 else where(less(index, 0), add(index, n), index)
         result = made(self._builder, self._form, iter([row(rows, at) for rows in self._rows]), self._share)
         self._bound(result)
@@ -142,7 +142,7 @@ class Table(Instead):
         """Whether the list, or an object read from it, has changed."""
         return _are_other(self._seen, self._items) or any(x.is_changed for x in self._builder.given)
 
-    # -- as of lists that grow: see `tracegrad.trace.loops.appended_list` -----------------------------------------
+    # -- the interface of growing lists: see `tracegrad.trace.loops.appended_list` ---------------------------------
     @property
     def wider(self) -> None:
         """None, because a table always has enough room."""

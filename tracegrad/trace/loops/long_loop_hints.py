@@ -20,8 +20,8 @@ __all__ = ["forget_short", "look", "note_long", "was_long"]
 
 Look = tuple[Hashable, ...]
 
-_MOST = 1000
-_known: dict[tuple[Hashable, Look], int] = {}  # the least number of turns, by the key of the loop and the look of it
+_MOST = 1000  # hints
+_known: dict[tuple[Hashable, Look], int] = {}  # the least trip count, by the key of the loop and its variables
 
 
 def look(frame: Any) -> Look:

@@ -1,7 +1,7 @@
 """Iterate over `range` in traced `for` loops, with a traced induction variable if the loop is long.
 
 A long loop is *folded*: it counts with a traced number from the beginning, and the test for another iteration is part
-of the trace. The iterations then record the same nodes, so `tracegrad.reroll.online.loop_closing` can turn them into
+of the trace. The iterations then record the same nodes, so `tracegrad.reroll.online.loop_closing` can make them
 one loop. Short loops count as Python does, because recording every iteration is faster for them.
 """
 
@@ -26,10 +26,12 @@ from tracegrad.trace.values.python_arithmetic import bounded, bounds
 
 __all__ = ["FEWEST_AROUND", "Counter", "counter_of", "counting", "fold_around", "number_of_loop"]
 
-# A loop is folded if its turns have come to so many nodes, and there are a part of that to come, or it has run before;
-# or if one within or around it is folded. It has so many turns then, or around one so many. If its turns ask for values
-# it is folded too, and has so many turns around none, or within one. After three turns it is folded if all seem to come
-# to that part of so many nodes; what all turns share is recorded in the first of them, which tells nothing of the rest.
+# Limits of folding a loop. MOST_NODES: a loop is folded if it has recorded more nodes, and the remaining iterations are
+# estimated to record the fraction PART of that number, or it has run before. SEEN: after n iterations it is folded if
+# all iterations are estimated to record the fraction PART of MOST_NODES. The estimate ignores the first iteration,
+# which records the operations that all iterations share. FEWEST_ITERATIONS: the least trip count of a folded loop.
+# FEWEST_AROUND: the least trip count if the loop reads values or is around a folded one. FEWEST_WITHIN: the least trip
+# count of a loop that reads values within a folded one.
 MOST_NODES, FEWEST_ITERATIONS, FEWEST_AROUND, FEWEST_WITHIN, PART, SEEN = 3000, 8, 4, 3, 0.3, 3
 
 
@@ -58,12 +60,12 @@ class Counter:
         self.builder, self.start, self.stop, self.step = builder, start, stop, step
         self.at: Any = start
         self.iterations, self.folded = 0, False
-        self.looped = False  # whether a loop was made of turns: how many there were is not known then
+        self.looped = False  # whether iterations were closed into a loop, so their number is unknown
         self.begun = len(builder.nodes)
-        self.first = self.begun  # where the first turn has ended
-        self.looked: Look = ()  # like what it began, if it is known then that it may be long
+        self.first = self.begun  # the number of nodes at the end of the first iteration
+        self.looked: Look = ()  # the kinds of the variables at the beginning, if the loop may be long
         self.instruction: tuple[CodeType, int] | None = None
-        self.number = 0  # those of loops around it are less
+        self.number = 0  # greater than the numbers of enclosing loops
 
     def __iter__(self) -> Counter:
         return self
@@ -203,7 +205,7 @@ class Counter:
 
     @property
     def _is_better_folded(self) -> bool:
-        # A loop of the fewest turns and a few more is as well recorded turn by turn.
+        # A loop with only a few more iterations than the least trip count is not profitable to fold.
         iterations_left = (self.length or 0) - max(self.iterations, FEWEST_ITERATIONS)
         goes_on = iterations_left * self._per_iteration > PART * MOST_NODES
         return self._may_be_folded and (goes_on or self.key(FOLDED) in self.builder.iterated)
@@ -215,7 +217,7 @@ class Counter:
         return (low, last - 1) if self.step > 0 else (first + 1, high)
 
     def _fold(self) -> None:
-        # Between which numbers lies how far it counts, and the nodes that this is computed from.
+        # The bounds of the distance from start to stop, and the nodes that the distance depends on.
         self.span = apart(self.stop, self.start)
         low, high = self._limits()
         past = low + min(self.step, 0), high + max(self.step, 0)
@@ -235,7 +237,7 @@ class Counter:
         return at
 
 
-# Those of loops under way: a loop that begins enters its own.
+# The counters of open loops, by frame and instruction.
 _COUNTERS: WeakValueDictionary[tuple[int, int], Counter] = WeakValueDictionary()
 _NUMBERS = count(1)
 
@@ -282,7 +284,7 @@ def counting(*args: Any) -> Any:
     return Counter(builder, numbers.start, numbers.stop, numbers.step)
 
 
-# -- numbers that differ from turn to turn -------------------------------------------------------------------------
+# -- numbers that vary between iterations --------------------------------------------------------------------------
 def number_of_loop(builder: TraceBuilder, x: Any, low: int, high: int) -> Number:
     """A traced number for a Python number that varies between iterations; these are the bounds of an integer."""
     if not isinstance(x, Number):

@@ -1,7 +1,8 @@
 """Replace views in the state of a loop by separate arrays, so that every iteration can carry them as values.
 
-After the loop, each array that no iteration has changed is the view again. If the array is written to, returned, or
-its layout is read, the trace ends. The next trace carries the view together with its base (`Moment._relatives`).
+After the loop, each array that no iteration has changed becomes the view again. If the array is written to, returned,
+or its layout is read, the trace ends. The next trace carries the view together with its base
+(`tracegrad.reroll.online.frame_state`).
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ __all__ = ["Ends", "has_views", "put_back", "take_apart"]
 
 
 def take_apart(builder: TraceBuilder, place: Place, own: Collection[str]) -> None:
-    """Replace views in local variables, and the values of the variables `own`, by separate arrays, until one of them or
-    its base is updated."""
+    """Replace views in local variables, and the values of the variables `own`, by separate arrays; they are views again
+    after the loop unless they or their bases are updated."""
     if (VIEWS, *place.instruction) in builder.world.varying or tells_apart(place.frame.f_code):
         return
     new: dict[str, Any] = {}
@@ -71,21 +72,21 @@ def has_views(x: Tracer) -> bool:
 
 
 class Ends:
-    """Possible arrays in the state of a loop at the end of its iterations, by their number in the state: the views that
-    each may stand for."""
+    """Possible arrays in the state of a loop at the end of its iterations, by position in the state, each with the
+    views that it may stand for."""
 
     def __init__(self, first: dict[int, Apart]):
-        self._first = first  # what that is where the loop begins
+        self._first = first  # the separate arrays at the beginning of the loop
         self._apart: dict[int, list[Apart]] = {}
-        self._same: set[int] = set()  # those which a turn leaves as they were where the loop began
+        self._same: set[int] = set()  # positions of arrays that an iteration leaves unchanged
 
     def like(self, other: Ends) -> None:
         """Copy the possible ends of a loop that was entered elsewhere."""
         self._apart, self._same = {k: [*x] for k, x in other._apart.items()}, set(other._same)
 
     def add(self, builder: TraceBuilder, before: Collection[int], now: Collection[Tracer], transposed: bool) -> None:
-        """Record the end of a path that began with the arrays of these ids and ended with these arrays; `turned`: at
-        least one iteration runs, so the arrays end as on some path."""
+        """Record the end of a path that began with the arrays of these ids and ended with these arrays. The flag says
+        that at least one iteration runs, so the arrays end as on some path."""
         for k, (old, x) in enumerate(zip(before, now)):
             known, ends, first = builder.apart.get(id(x)), self._apart.setdefault(k, []), self._first.get(k)
             if old == id(x):
@@ -110,7 +111,7 @@ def put_back(builder: TraceBuilder, place: Place, answer: bool) -> None:
     new = {name: result for name, x in variables(place.frame).items() if (result := _whole(x, left)) is not x}
     if new:
         set_variables(place.frame, new)
-    # What nothing else has any more is of no importance, nor what it was a view of.
+    # Drop arrays without other references, and then bases without separate views.
     for key in [key for key, x in left.items() if sys.getrefcount(x.array) == _ALONE]:
         del builder.apart[key]
     needed = set[int]()

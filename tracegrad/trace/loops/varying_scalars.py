@@ -15,7 +15,7 @@ from tracegrad.trace.values.tracer import Tracer
 
 __all__ = ["SCALAR", "scalars_differ", "trace_scalars"]
 
-# In the keys of what is `varying`.
+# The last part of the `varying` keys of scalars.
 SCALAR = "scalar"
 
 

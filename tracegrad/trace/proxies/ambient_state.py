@@ -140,7 +140,7 @@ class ContextVariable:
         return repr(self._real)
 
 
-# -- functions whose answer can be asked for again ----------------------------------------------------
+# -- functions that each call can evaluate again ------------------------------------------------------
 def _getenv(key: str, default: Any = None) -> Any:
     return _ENVIRONMENT.get(key, default)
 
@@ -168,11 +168,11 @@ def _question(world: Any, real: Callable[..., Any], args: Any, kwargs: Any) -> t
 
 def _is_fixed(x: Any) -> bool:
     """Whether an argument is a constant that identifies the call."""
-    return all(map(_is_fixed, x)) if type(x) is tuple else issubclass(type(x), _FIXED)  # a traced number is no float
+    return all(map(_is_fixed, x)) if type(x) is tuple else issubclass(type(x), _FIXED)  # isinstance lets tracers pass
 
 
 _FIXED = (str, int, float, bytes, type(None), type, types.ModuleType)
-# Of an answer with more parts, one look compares all.
+# The number of parts above which a result is compared as a whole.
 _MOST_PARTS = 4
 
 
@@ -211,7 +211,7 @@ def reader(real: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-# -- what the functions and objects of a module read -------------------------------------------------------
+# -- settings that the functions and objects of a module read ----------------------------------------------
 def _decimals() -> Any:
     """The context settings that Decimal arithmetic depends on."""
     now: Any = sys.modules["decimal"].getcontext()
@@ -254,7 +254,7 @@ _ASKED = (
     threading.current_thread, threading.main_thread, gc.isenabled, np.geterrcall, np.getbufsize, np.get_printoptions,
 )  # fmt: skip
 
-# By the identity of what they replace.
+# The replacements, by the id of the replaced object.
 READERS: dict[int, Any] = {
     **{id(f): reader(f) for f in _ASKED},
     id(os.getenv): functools.wraps(os.getenv)(_getenv),

@@ -114,7 +114,7 @@ _METHODS = {
     if isinstance(method, _OF_CLASSES) and getattr(Tracer, name, None) is not getattr(object, name, None)
 }
 _EMPTY: Any = making(np.empty, empty)
-# What stands for the class of arrays in traced code.
+# The stand-in of `np.ndarray` in traced code.
 ARRAYS: Any = InPlace("ndarray", (), {"real": np.ndarray, "other": {**_METHODS, "__call__": _array}})
 REWRITTEN[np.ndarray] = ARRAYS
 
@@ -285,7 +285,7 @@ def _getattr_static(obj: Any, attr: str, *default: Any) -> Any:
 
 _ABSENT = object()
 _READ_IN_C = (heapq.heapify, heapq.heappop, heapq.heappush, heapq.heappushpop, heapq.heapreplace, operator.concat)
-# By the identity of what they replace.
+# The replacements, by the id of the replaced object.
 OTHERS: dict[int, Any] = {
     id(np.isscalar): _isscalar,
     id(np.ndarray): ARRAYS,

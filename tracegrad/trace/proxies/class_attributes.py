@@ -70,17 +70,17 @@ def own(owner: Any, name: str) -> Source:
     return Item(Attribute(_get(owner, "_source"), "__dict__"), name)
 
 
-# -- names of Python's form -------------------------------------------------------------------------------------------
-# What Python puts into functions and classes, which tells of them, and is taken to stay.
+# -- special names of Python ------------------------------------------------------------------------------------------
+# The metadata that Python itself stores in functions and classes; it is assumed not to change.
 LABELS = {
     *vars(type("_", (), {})), "__abstractmethods__", "__annotations__", "__class_getitem__", "__dataclass_fields__",
     "__dataclass_params__", "__isabstractmethod__", "__match_args__", "__orig_bases__", "__orig_class__",
     "__parameters__", "__signature__", "__slots__", "__subclasshook__", "__type_params__",
 }  # fmt: skip
 _OF_USER_DICT = UserDict.__len__.__code__.co_filename
-# What `object` has in C for attributes: it is to ask and to write the shadow.
+# The attribute methods of `object`, which must read and write the shadow.
 _OF_ATTRIBUTES = ("__delattr__", "__getattribute__", "__setattr__")
-# What it has in C for all of them at once: it reads the object past the shadow.
+# The methods of `object` that read all attributes at once; they would bypass the shadow.
 _OF_STATES = ("__dir__", "__getstate__", "__reduce__", "__reduce_ex__", "__sizeof__")
 
 
@@ -128,7 +128,7 @@ def of_python(owner: Any, name: str) -> Any:
     asks = sys._getframe(2).f_code.co_filename
     if name == "__class__":
         world.assume(Attribute(_get(owner, "_source"), name), "is", type(real))
-        if asks == _OF_USER_DICT or is_user_file(asks):  # it may make objects of the class, or call its methods
+        if asks == _OF_USER_DICT or is_user_file(asks):  # user code may make instances, or call methods
             world.natives.note(type(real))
     if asks == copy.__file__ and name in ("__getstate__", "__reduce_ex__") and _is_copied_by_dict(type(real)):
         return functools.partial(_REDUCED[name], owner)
@@ -161,7 +161,7 @@ def lend_dict(owner: Any) -> Any:
 
 
 def is_dict_of(lent: Any, owner: Any) -> None:
-    """Record that `lent` stands for the `__dict__` of the object behind a shadow, wherever it was read."""
+    """Record that `lent` is the proxy of the `__dict__` of the object behind a shadow, from any source."""
     _get(owner, "_known")["__dict__"] = lent
     _move(owner, lent)
     if isinstance(lent, LentDict):

@@ -73,7 +73,7 @@ def _opening(real: Callable[..., Any], name: str) -> Callable[..., Any]:
     return call
 
 
-# By the identity of what they replace.
+# The replacements, by the id of the replaced object.
 FILES: dict[int, Any] = {id(open): _opening(open, "open")}
 
 
@@ -90,7 +90,7 @@ _enter(os, _reading, "stat", "lstat", "fstat", "scandir", "walk", "fwalk", "read
 _enter(os, _doing, "write", "open", "mkdir", "makedirs", "remove", "unlink", "rmdir", "removedirs", "rename", "renames",
        "replace", "link", "symlink", "utime", "chmod", "truncate", "chdir", "system", "kill", "fork")  # fmt: skip
 
-# Of modules that are not imported for their sake: their functions by name.
+# Functions by module and name, because the modules may not be imported.
 _NAMES = {
     "glob": (_reading, ("glob", "iglob")),
     "shutil": (_doing, ("copy", "copy2", "copyfile", "copytree", "move", "rmtree")),

@@ -20,11 +20,11 @@ from tracegrad.trace.sources.state_sources import Called
 
 __all__ = ["ask", "guard", "guard_class"]
 
-# Of the functions that are asked by name.
+# The metadata that code reads from functions it names.
 _NAMES = frozenset(["__doc__", "__name__", "__qualname__"])
 _SUBCLASSES = "__subclasses__"
 _OF_OWNERS = _NAMES | {_SUBCLASSES}
-# Of whichever function: these are asked of what is passed to a decorator or a validator.
+# The names by which code reads metadata of any function, such as the argument of a decorator or a validator.
 _ASKED = frozenset(
     [
         "__annotations__", "__defaults__", "__dict__", "__kwdefaults__", "__signature__", "get_annotations",
@@ -71,7 +71,7 @@ def guard_class(world: Any, cls: Any, names: set[str]) -> None:
         world.assume(Attribute(place, name), "equals", getattr(cls, name))
     if _SUBCLASSES in names:
         world.assume(Called(type.__subclasses__, (cls,)), "items", [list, *type.__subclasses__(cls)])
-    if issubclass(cls, enum.Enum):  # flags know combinations of members once these were made
+    if issubclass(cls, enum.Enum):  # flags add combinations of members when they are first made
         for table in ("_member_map_",) if issubclass(cls, enum.Flag) else ("_member_map_", "_value2member_map_"):
             world.assume(Attribute(place, table), "keys", (dict, tuple(getattr(cls, table))))
         if "_missing_" not in vars(cls):

@@ -62,12 +62,12 @@ __all__ = [
     "is_user_object", "unshadowed", "user_object",
 ]  # fmt: skip
 
-# Immutable values that need no more than a guard.
+# Immutable values, for which a guard suffices.
 VALUES = (
     bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, type(...), type(NotImplemented), slice,
     range, frozenset, enum.Enum,
 )  # fmt: skip
-# Mutable collections that traced code is given as they are.
+# Mutable collections, which traced code receives as proxies or as copies.
 COLLECTIONS = (set, deque, dict, list, bytearray)
 
 
@@ -240,7 +240,7 @@ def _cell(world: Any, cell: types.CellType, number: int, name: str, where: Sourc
 
 def _default(world: Any, where: Source, attribute: str, key: Any, value: Any) -> Any:
     if isinstance(value, VALUES) and attribute == "__defaults__" and isinstance(where, Fixed):
-        return value  # as the tuple is
+        return value  # the tuple itself is guarded
     return world.translate(value, Item(Attribute(where, attribute), key))
 
 
@@ -256,7 +256,7 @@ class _Object(Shadowed):
     """
 
     __slots__ = ("__dict__", "__weakref__", "_known", "_real", "_source", "_world")
-    _data: tuple[str, ...] = ()  # what `data_names` says of the class
+    _data: tuple[str, ...] = ()  # the names of data descriptors of the class
 
     def __getattribute__(self, name: str) -> Any:
         if name in type(self)._data and _get(self, "_world").open:
@@ -279,7 +279,7 @@ class _Object(Shadowed):
         if (get := getter(self, real, name, result)) is not None:
             return get()
         value = _attribute(world, self, real, name, result)
-        # What `__getattr__` gives is asked for again: it may have kept it, and may give something else next.
+        # A value of `__getattr__` is not cached, because the next call of the method may return another one.
         if name not in writes and (result is not EMPTY or name in getattr(real, "__dict__", ())):
             known[name] = value
         return value
@@ -295,7 +295,7 @@ class _Object(Shadowed):
     def __eq__(self, other: object) -> bool:
         real, theirs = _get(self, "_real"), unshadowed(other)
         if type(real) is type(theirs) is types.SimpleNamespace and _get(self, "_world").open:
-            return bool(dict(vars(self)) == dict(vars(other)))  # as these hold the same, through the world
+            return bool(dict(vars(self)) == dict(vars(other)))  # compares attributes, read through the world
         return bool(real == theirs)
 
     def __hash__(self) -> int:
@@ -384,7 +384,7 @@ def source_of(x: Any) -> Source | None:
 
 
 def _attribute(world: Any, owner: Any, real: Any, name: str, found: Any) -> Any:
-    """Attribute `name` of the shadow `owner` of `real`, whose class has `found` under that name."""
+    """Attribute `name` of the shadow `owner` of `real`; the last argument is the class attribute of that name."""
     source = Attribute(_get(owner, "_source"), name)
     if name not in getattr(real, "__dict__", ()):
         if isinstance(found, types.FunctionType):
@@ -397,7 +397,7 @@ def _attribute(world: Any, owner: Any, real: Any, name: str, found: Any) -> Any:
         if isinstance(found, Inlinable):
             world.assume(of_class(owner, name), "is", found)
             return functools.partial(found, owner)
-    elif runs_code(found):  # as reading the attribute would, where the object had it no more
+    elif runs_code(found):  # reading the attribute would run user code if the object no longer had it
         return world.translate(real.__dict__[name], own(owner, name))
     fallback = static(type(real), "__getattr__")
     try:
@@ -434,7 +434,7 @@ def has_user_attributes(x: Any) -> bool:
     return is_user_class(x) if isinstance(x, type) else is_user_object(x)
 
 
-# Objects that are only their attributes.
+# Classes of objects that consist of attributes only.
 _NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace"), ("_thread", "_local"),
                ("collections", "UserDict"), ("collections", "UserList")}  # fmt: skip
 
@@ -462,13 +462,13 @@ def user_object(world: Any, real: Any, source: Source) -> Any:
 def _class_of(cls: Any, special: tuple[tuple[str, types.FunctionType], ...], data: tuple[str, ...]) -> Any:
     """A class whose special methods run the user's methods as shadows."""
     methods: dict[str, Any] = {name: _special(name, result) for name, result in special}
-    # `object.__setattr__` asks the class of the shadow.
+    # `object.__setattr__` looks the name up in the class of the shadow.
     methods.update({name: _written_through(name) for name in data}, _data=data)
     if dataclasses.is_dataclass(cls):
         methods["__dataclass_fields__"] = cls.__dataclass_fields__
     output = type(cls.__name__, (_Object,), {"__slots__": (), "__doc__": cls.__doc__, **methods})
     tree.treat_as(output, cls)
-    if issubclass(cls, Mapping | Sequence):  # as patterns of `match` know them
+    if issubclass(cls, Mapping | Sequence):  # for the patterns of `match`
         (Mapping if issubclass(cls, Mapping) else Sequence).register(output)
     return output
 

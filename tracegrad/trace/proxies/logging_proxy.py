@@ -92,7 +92,7 @@ def _get_logger(name: str | None = None) -> Any:
 
 
 def _errors(category: type) -> tuple[Any, ...]:
-    """The warning filters, if one of them may turn a warning of the category into an error; else empty."""
+    """The warning filters, if one of them may raise a warning of the category as an error; else empty."""
     known = [each for each in warnings.filters if issubclass(category, each[2])]
     return (*known,) if any(each[0] == "error" for each in known) else ()
 
@@ -128,7 +128,7 @@ def _asked(x: Any) -> Any:
     return value
 
 
-# By the identity of what they replace.
+# The replacements, by the id of the replaced object.
 TALK: dict[int, Any] = {
     id(logging.getLogger): _get_logger,
     id(warnings.warn): _warn,

@@ -62,7 +62,7 @@ class _Face(types.ModuleType):
 
 
 _held = vars(types.ModuleType)["__dict__"].__get__
-_REAL = "(module)"  # no name of an attribute
+_REAL = "(module)"  # not a valid attribute name
 
 
 class _Everything(dict[str, Any]):
@@ -75,7 +75,7 @@ class _Everything(dict[str, Any]):
     def __getitem__(self, name: str) -> Any:
         return getattr(self.face, name) if name in self else super().__getitem__(name)
 
-    def __iter__(self) -> Iterator[str]:  # so that `dict` does not look past these methods
+    def __iter__(self) -> Iterator[str]:  # so that `dict` does not bypass these methods
         return super().__iter__()
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -205,7 +205,7 @@ def _read(world: Any, real: types.ModuleType, name: str) -> Any:
 
 
 class _Random(_Face):
-    """Proxy of `random`: a call that draws runs as plain Python, because compiled programs have no such generators."""
+    """Proxy of `random`: a call that draws runs as plain Python, because compiled programs have no such generator."""
 
     def __getattr__(self, name: str) -> Any:
         result = getattr(_held(self)[_REAL][0], name)
@@ -260,7 +260,7 @@ def imported(world: Any, real: types.ModuleType, *names: str) -> Any:
     if not world.open:
         return real
     name = next((name for name in (real.__name__, *names) if sys.modules.get(name) is real), "")
-    # Code that catches an ImportError goes by whether there is a module of Python's, too.
+    # Code that catches an ImportError depends on the existence of standard library modules too.
     known = name != "" and (not is_library_module(real) or within_try())
     source = Item(Fixed(sys.modules, "sys.modules"), name) if known else Fixed(real, real.__name__)
     return world.translate(real, source, guard=known)

@@ -82,7 +82,7 @@ class Globals(Namespace):
         result = _OF_ATTRIBUTES.get(name) or BUILTINS.get(name) or replacement(builtin)
         return builtin if result is None else result
 
-    # What `globals()` gives is asked in other ways too.
+    # User code also reads the result of `globals()` by the methods of a dict.
     def __contains__(self, name: object) -> bool:
         if super().__contains__(name) or not self.world.open or not isinstance(name, str):
             return super().__contains__(name) or name in self.real
@@ -134,7 +134,7 @@ class Globals(Namespace):
     pop = popitem = clear = __delitem__ = _taken
 
 
-# What the import of a module leaves in it, which those who list a module do not mean.
+# Names that the import of a module sets in it, which code that lists the module does not need.
 _OF_IMPORTS = ("__builtins__", "__loader__", "__spec__")
 
 
@@ -165,7 +165,7 @@ def _builtins_of(real: dict[str, Any], world: Any) -> _Names:
         try:
             result = theirs(name, real, locals, fromlist, level)
         except ImportError:
-            if not level:  # None in the place of a module says that it cannot be imported
+            if not level:  # None in `sys.modules` marks a module that cannot be imported
                 there = name in sys.modules
                 world.assume(place, "is" if there else "absent", sys.modules.get(name))
             raise

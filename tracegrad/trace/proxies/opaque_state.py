@@ -33,13 +33,13 @@ from tracegrad.trace.sources.signature import exact
 
 __all__ = ["C_FUNCTIONS", "Opaque", "State", "content", "is_constant", "opaque_part", "state_key"]
 
-_MOST = 4096  # objects; beyond, comparing takes longer than running
+_MOST = 4096  # objects; comparing more takes longer than running the call
 
 _PLAIN = (
     bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, type(...), type(NotImplemented), slice,
     range,
 )  # fmt: skip
-# Instances of these never change, or are code, or stand for themselves.
+# Classes whose instances are immutable, or code, or compared by identity.
 _CONSTANT = (
     type, types.ModuleType, types.CodeType, types.GenericAlias, types.UnionType, types.GetSetDescriptorType,
     types.MemberDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType,
@@ -47,14 +47,14 @@ _CONSTANT = (
     datetime.time, datetime.timedelta, datetime.tzinfo, pathlib.PurePath, operator.itemgetter, operator.attrgetter,
     operator.methodcaller, struct.Struct, type(sys.flags),
 )  # fmt: skip
-# What these hold beneath the attributes of their subclasses is read.
+# Base classes whose C state is read, in addition to the attributes of their subclasses.
 _BASES: tuple[type, ...] = (
     object, dict, OrderedDict, defaultdict, list, tuple, set, frozenset, deque, BaseException, Exception,
     types.SimpleNamespace, *_PLAIN[:6], np.random.RandomState, np.random.Generator, random.Random,
 )  # fmt: skip
-# As these, whose modules may not have been imported.
+# More constant classes, by name, because their modules may not have been imported.
 _ALSO = ("decimal.Decimal", "fractions.Fraction", "scipy.spatial._ckdtree.cKDTree", "SuperLU")
-# What SciPy's sparse arrays find out of what they hold when they are asked, and keep.
+# Attributes that SciPy's sparse arrays compute from their contents on first use, and cache.
 _FOUND_OUT = {"_has_canonical_format", "_has_sorted_indices"}
 _COLLECTIONS = (dict, list, tuple, set, frozenset, deque)
 C_FUNCTIONS = (types.BuiltinMethodType, types.MethodWrapperType)
@@ -76,7 +76,7 @@ def is_constant(x: Any) -> bool:
     if isinstance(x, C_FUNCTIONS):
         return x.__self__ is None or isinstance(x.__self__, types.ModuleType | type)
     cls: Any = type(x)
-    if cls.__name__ == "cython_function_or_method":  # each version of Cython has a class of its own
+    if cls.__name__ == "cython_function_or_method":  # each version of Cython has its own class
         return True
     return cls is object or isinstance(x, _CONSTANT) or cls.__module__.startswith("tracegrad") or _name(cls) in _ALSO
 
@@ -100,7 +100,7 @@ class State:
     """
 
     def __init__(self, x: Any, compare: bool = False):
-        self._root, self._compare = x, compare  # to compare is all that is wanted
+        self._root, self._compare = x, compare  # compare only, without restoring
         self._undo: list[Callable[[], None]] = []
         self._drawn: list[Any] = []
         self._alive: list[Any] = []
@@ -155,7 +155,7 @@ class State:
 
     def _held(self, x: Any) -> tuple[Any, list[Any]]:
         if isinstance(x, np.random.RandomState | np.random.Generator | random.Random):
-            # That it was used between the calls is no matter; that traced code uses it is.
+            # Draws between calls are allowed; draws by traced code are a change.
             if not self._compare:
                 self._drawn.append((x, _drawn(x)))
             return type(x), []
@@ -175,7 +175,7 @@ class State:
             children += x.args if isinstance(x, BaseException) else x
             size = len(children)
         if isinstance(x, set | frozenset):
-            children.sort(key=id)  # their order says nothing while they are the same
+            children.sort(key=id)  # the order of a set is arbitrary
         own = {name: value for name, value in attributes(x) if name not in _FOUND_OUT}
         if hasattr(x, "__dict__"):
             self._restored(x.__dict__, dict(x.__dict__))

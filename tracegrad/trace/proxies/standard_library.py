@@ -21,8 +21,8 @@ from tracegrad.trace.sources.code_origin import is_user_module
 
 __all__ = ["at_each_call", "of_library"]
 
-# Modules all of whose functions answer by their arguments, or tell people something; or which others look after
-# (`tracegrad.trace.proxies.module_proxies`): those of clocks, of what is drawn, and with settings.
+# Modules whose functions depend only on their arguments, or print; and modules that other proxies handle
+# (`tracegrad.trace.proxies.module_proxies`): clocks, random numbers, and modules with settings.
 _MODULES = """
     abc array ast base64 binascii bisect blake2 builtins bz2 calendar cmath code codecs codeop collections colorsys
     contextlib copy dataclasses datetime decimal difflib dis enum errno fnmatch fractions functools genericpath
@@ -32,7 +32,7 @@ _MODULES = """
     stringprep struct symtable sysconfig textwrap token tokenize tomllib traceback types typing unicodedata urllib.parse
     uu uuid warnings weakref xml.sax.saxutils zlib zoneinfo
 """
-# Others of modules that are not listed.
+# Pure functions of modules that are not listed.
 _FUNCTIONS = {
     "asyncio.coroutines": "iscoroutine iscoroutinefunction",
     "copyreg": "constructor pickle_complex pickle_union",
@@ -64,7 +64,7 @@ _FUNCTIONS = {
     "threading": "RLock allocate allocate_lock",
     "time": "asctime clock_getres get_clock_info strptime",
 }
-# What answers by the state of the process or the system, does nothing, is quick, and is not changed by a trace itself.
+# Functions that read the state of the process or the system. They have no effect, are fast, and do not observe tracing.
 _ASKED = {
     "abc": "get_cache_token",
     "faulthandler": "is_enabled",
@@ -92,13 +92,13 @@ _ASKED = {
     "time": "mktime",
     "tracemalloc": "get_traceback_limit is_tracing",
 }
-# Which answer by the objects themselves, whatever these are equal to or hold.
+# Functions whose result depends on the identity of their arguments, not on the values.
 _OF_OBJECTS = {
     "gc": "get_referents get_referrers is_tracked",
     "sys": "getrefcount getsizeof",
     "weakref": "getweakrefcount getweakrefs",
 }
-# Functions of the modules above that change what others see, or read what nobody can ask for again.
+# Exceptions in the listed modules: functions that change shared state, or read state that no call can read again.
 _EXCEPTED = {
     "bz2": "open",
     "code": "interact",
@@ -111,7 +111,7 @@ _EXCEPTED = {
     "weakref": "getweakrefcount getweakrefs",
     "zoneinfo": "available_timezones reset_tzpath",
 }
-# Classes whose objects do something when they are made.
+# Classes whose constructors have side effects.
 _CLASSES = {
     "bz2": "BZ2File",
     "concurrent.futures.process": "ProcessPoolExecutor",
@@ -133,7 +133,7 @@ _CLASSES = {
     "xml.etree.ElementTree": "ElementTree",
     "zipfile": "ZipFile",
 }
-# Under which name users know a module; an underscore before a name is of C.
+# The public names of modules, without the underscore of C modules.
 _PUBLIC = {"posix": "os", "nt": "os", "posixpath": "os.path", "genericpath": "os.path", "thread": "threading"}
 _KINDS = (types.FunctionType, types.BuiltinFunctionType)
 _ROOTS = sys.stdlib_module_names | set(sys.builtin_module_names)

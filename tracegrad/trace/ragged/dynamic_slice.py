@@ -190,7 +190,7 @@ def _kept_of_part(entry: Any, n: int, part: Part, step: int) -> Along:
 
 
 def _after(first: Any, past: Any, n: int) -> Any:
-    """The position `past` the first element of a part, which lies in an axis of `n` elements."""
+    """The position `past` elements after the first one of a part, in an axis of `n` elements."""
     if type(past) is int and not past:
         return first
     (a, b), (c, d) = bounds(first), limits(past)
@@ -221,7 +221,7 @@ def _behind(bound: Any, n: int, default: int) -> Any:
 
 
 def _between(a: Any, b: Any, n: int) -> Along:
-    """The elements from `a` to `b` of an axis of `n` elements, which both lie in it."""
+    """The elements from `a` to `b`, which are positions in an axis of `n` elements."""
     length = difference(b, a)
     if length is not None:
         return Along(a, max(length, 0)) if length > 0 else Along(0, 0)
@@ -339,7 +339,7 @@ def fitted(x: Parted, shape: Sequence[int], parts: Sequence[Part | None]) -> Any
 
 
 def _same(x: Part, y: Part) -> bool:
-    """Whether two parts have equal sizes; False if only the values can tell. Raises `Unknown` if they differ."""
+    """Whether two parts have equal sizes; False if this depends on values. Raises `Unknown` if they differ."""
     apart = difference(x.count, y.count)
     (a, b), (c, d) = bounds(x.count), bounds(y.count)
     if apart or b < c or d < a:

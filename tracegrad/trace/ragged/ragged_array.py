@@ -84,7 +84,7 @@ class Span(ArrayMethods, Carrier):
         if held.value.builder is self._held.value.builder:
             self._held, origin.seen = held, _state(origin.base)
             if not _is_parted(held) and isinstance(origin.base, Span) and origin.base._is_settled():
-                self.origin = None  # a view of the array that the base stands for by now
+                self.origin = None  # now it is a view of the exact array of the base
         return held
 
     @property
@@ -143,7 +143,7 @@ class Span(ArrayMethods, Carrier):
         origin = self.origin
         if origin is None:
             result = self.exact()
-        elif isinstance(origin.base, Span):  # a view, as NumPy has it
+        elif isinstance(origin.base, Span):  # a view, as in NumPy
             result = origin.reads(whole(origin.base._settled())).value
         else:
             return self.exact()
@@ -226,7 +226,7 @@ def _chosen(held: Parted) -> Tracer:
     for axis, part in enumerate(held.parts):
         if part is not None and part.mask is not None:
             order = (axis, *[a for a in range(len(held.parts)) if a != axis])
-            if result.dtype.kind in "fc":  # what is not chosen adds nothing to a derivative, be its own inf or nan
+            if result.dtype.kind in "fc":  # unselected elements have derivative 0, even inf and nan
                 result = where(over(part.mask, result.shape, axis), result, 0.0)
             result = transpose(gather(result, *indices(part.mask), axes=(axis,)), perm=inverse_permutation(order))
         elif part is not None:
@@ -322,7 +322,7 @@ def with_item(x: Tracer, index: Any, value: Any) -> Any:
         if isinstance(value, Span) and value.origin is not None:
             origin = value.origin
             if origin.base is x and origin.cut is not None and origin.cut.equals(cut):
-                return x._alias()  # what `x[index] += y` has brought there by now
+                return x._alias()  # `x[index] += y` has already written it
         return replaced(held, cut, _new(value, x.dtype))
     except Unknown:
         return None
@@ -444,7 +444,7 @@ def _viewed(found: Parted, x: Any, op: Op, params: dict[str, Any]) -> Any:
         return found.value
 
     def again(base: Parted) -> Parted:
-        if not _is_parted(base):  # its size is known by now
+        if not _is_parted(base):  # its size is known now
             return whole(_of_exact(op, [base.value], params))
         return _result(op, [Span(base)], params)
 

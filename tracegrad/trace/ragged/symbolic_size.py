@@ -30,7 +30,7 @@ __all__ = [
     "required", "within",
 ]  # fmt: skip
 
-# So deep the arithmetic of a size is looked into.
+# Depth limit, in nodes, of the arithmetic of a size.
 _DEEP = 24
 
 
@@ -54,7 +54,7 @@ class Size(Number):
         return not self == other
 
     def __hash__(self) -> int:
-        # Ops look up what they have computed: with a size that is not known they have no meaning.
+        # Ops look up results by their parameters, and an unknown size is no key.
         return hash(self.asked()) if self.builder.outer is not None else self._gives_up()
 
     def _gives_up(self) -> int:
@@ -175,7 +175,7 @@ def required(condition: Any) -> Any:
     return counted(ops.where(condition, 0, 2), length=2, axis=0)
 
 
-# -- what is the same --------------------------------------------------------------------------------------------
+# -- affine forms ------------------------------------------------------------------------------------------------
 class Form(NamedTuple):
     """Affine form: a constant, and nodes with their factors."""
 

@@ -1,9 +1,9 @@
 """Draw random numbers at each call, from the same stream as NumPy.
 
 A draw is an input of the graph. Its source is a step: a generator method with its arguments. The steps of a trace run
-in order before its program, on the generators that the call finds at the traced locations, so each generator ends in
-NumPy's state. If a guard fails or the call runs as plain Python, the generators are rewound first. NumPy evaluates
-arguments of a step that depend on inputs, from the recorded nodes.
+in order before its program. They use the generators that the call reads from the traced sources, so each generator
+ends in NumPy's state. If a guard fails or the call runs as plain Python, the generators are rewound first. NumPy
+evaluates arguments of a step that depend on inputs, from the recorded nodes.
 
 Location and scale are not arguments of a step: the graph multiplies and adds them, as NumPy does, and they have
 derivatives.
@@ -132,7 +132,7 @@ def again(call: Any) -> Iterator[None]:
         put_back(here)
 
 
-# -- what a trace draws --------------------------------------------------------------------------------------------
+# -- the draws of a trace ------------------------------------------------------------------------------------------
 @record(frozen=True, slots=True, eq=False)
 class Needed:
     """An argument of a step that is the value of a node."""
@@ -142,7 +142,7 @@ class Needed:
 
 @record(frozen=True, slots=True, eq=False)
 class Made:
-    """A generator made by traced code, with this function."""
+    """A generator that traced code creates, with this function."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...] = ()
@@ -194,8 +194,8 @@ class Draws:
         self.places: list[Source | Made | Spawned] = []
         self.reals: list[Any] = []
         self.steps: list[Step | Beginning] = []
-        self.streams: dict[int, Stream] = {}  # by the numbers of the generators
-        self._inputs: dict[Node, Any] = {}  # that arguments depend on: the number of a leaf, or a capture
+        self.streams: dict[int, Stream] = {}  # by generator number
+        self._inputs: dict[Node, Any] = {}  # that arguments depend on: a leaf number or a capture
 
     def needs(self, builder: Any, node: Node) -> Needed:
         """Make the value of a node an argument."""
@@ -338,12 +338,12 @@ class Moved(Source):
         return f"the generator of random numbers {self.name[0]}"
 
 
-# -- what traced code has ------------------------------------------------------------------------------------------
+# -- proxies of generators -----------------------------------------------------------------------------------------
 class Traced:
     """Proxy of a random generator."""
 
     __slots__ = ("_number", "_real", "_world")
-    method: Any = None  # gives a method by its name; set by `tracegrad.trace.random.methods`
+    method: Any = None  # the traced method of a name; set by `tracegrad.trace.random.methods`
 
     def __init__(self, world: Any, real: Any, place: Source | Made | Spawned):
         if world.draws is None:
@@ -352,7 +352,7 @@ class Traced:
         world.draws.places.append(place)
         world.draws.reals.append(real)
         if are_wanted(world):
-            self._stream()  # before any loop, if it can be
+            self._stream()  # before any loop, if possible
 
     @property
     def number(self) -> int:
@@ -370,12 +370,12 @@ class Traced:
 
     @property
     def source(self) -> Source | None:
-        """The source where each call reads it; None for a generator made by traced code."""
+        """The source where each call reads it; None for a generator that traced code has created."""
         place = self._world.draws.places[self._number]
         return place if isinstance(place, Source) else None
 
     def spawn(self, count: int) -> list[Traced]:
-        """Spawned generators of a generator made by traced code."""
+        """Spawned generators of a generator that traced code has created."""
         world, count = self._world, operator.index(count)
         if not isinstance(world.draws.places[self._number], Made | Spawned):
             raise UnsupportedError(

@@ -23,7 +23,7 @@ __all__ = ["Stream", "are_wanted", "require", "require_for_iterations"]
 
 _ATOMS = (type(None), bool, int, float, str)
 _MOST_KNOWN = 1024
-# What the results of methods are, by the generator, the method, and what is known of the arguments.
+# Class, shape and dtype of the results of methods, by the generator, the method, and the known arguments.
 _RESULTS: dict[Any, tuple[type, tuple[int, ...], str]] = {}
 
 
@@ -51,7 +51,7 @@ class Stream:
 
     def __init__(self, builder: Any, real: Any, state: Any, step: int):
         self.builder, self.step, self.kind, self.moved = builder, step, kind_of(real), False
-        # A value of its own, as the states behind it are.
+        # A separate value, as the later states are.
         self.value = builder.value(fresh(state, tag=builder.new_tag()).node)
 
     def draw(self, method: str, args: Sequence[Any], kwargs: dict[str, Any], strong: bool) -> Any:

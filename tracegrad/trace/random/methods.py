@@ -188,9 +188,9 @@ def _multivariate_normal(g: Traced, mean: Any, cov: Any, size: Any = None, *args
     return mean + g.draw("multivariate_normal", (np.zeros(len(mean)), cov, size, *args), kwargs)
 
 
-# -- picking -------------------------------------------------------------------------------------------------------
+# -- choice --------------------------------------------------------------------------------------------------------
 def _number_of(a: Any) -> Any:
-    """The integer that stands for a range of numbers, or None for an array of elements."""
+    """The integer that denotes a range of numbers, or None for an array of elements."""
     if isinstance(a, int | np.integer) or (isinstance(a, Value) and not a.shape):
         return a
     return None
@@ -316,7 +316,7 @@ def _made(function: Callable[..., Any], *args: Any) -> Any:
     shown = [trace.compute(x.node).item() if isinstance(x, Value) else x for x in args]
     try:
         real = function(*shown)
-    except Exception:  # as other calls raise that have the same seed
+    except Exception:  # other calls with the same seed raise too
         for x in [x for x in args if isinstance(x, Value)]:
             trace.observe(x, "a seed")
         raise
@@ -376,7 +376,7 @@ def _seed(seed: Any = None) -> None:
         generator_of(trace.world, real, Fixed(real, "np.random")).draw("seed", (seed,), {})
 
 
-# What stands for functions and classes of `np.random`.
+# Replacements of functions and classes of `np.random` in traced code.
 MAKERS = {**_CLASSES, "default_rng": default_rng, "seed": _seed}
 
 

@@ -81,7 +81,7 @@ _CLOCKS = (
     "clock_gettime_ns",
 )  # fmt: skip
 
-# By the identity of what they replace.
+# Replacements, by the id of the original.
 REFUSED: dict[int, Any] = {}
 
 
@@ -96,7 +96,7 @@ _enter(time, _CLOCKS, "read")
 _enter(os, ("urandom", "getrandom", "times", "getloadavg"), "read")
 _enter(builtins, ("input",), "asked")
 
-# Of modules that are not imported for their sake: their functions by name.
+# Names of rejected functions of modules that are not imported here.
 BY_NAME = {
     "secrets": ("choice", "randbelow", "randbits", "token_bytes", "token_hex", "token_urlsafe"),
     "uuid": ("uuid1", "uuid4"),
@@ -201,6 +201,6 @@ def read_up(x: Any, name: str) -> Any:
         return _ReadUp(x, name)
     try:
         items = note(x)
-    except (OSError, ValueError):  # a file that cannot go back
+    except (OSError, ValueError):  # a file that cannot seek
         return _ReadUp(x, name)
     return Taken(x, items) if type(items) is Items else x

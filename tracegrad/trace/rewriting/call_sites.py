@@ -48,15 +48,15 @@ __all__ = ["LOOPED", "MARK", "callee", "counted_loops", "iterated", "marked", "u
 MARK = "()"
 _LOAD, _LONG = dis.opmap["LOAD_GLOBAL"], dis.opmap["EXTENDED_ARG"]
 _CALLED = {id(theirs): ours for theirs, ours in (*CALLED.items(), *LISTED.items(), *CLASSES.items())}
-_KINDS = frozenset([name for name, x in vars(np).items() if isinstance(x, type) and x in CALLED])  # `double`, too
+_KINDS = frozenset([name for name, x in vars(np).items() if isinstance(x, type) and x in CALLED])  # and `double`
 _NAMES = frozenset([f.__name__ for f in CALLED]) | _KINDS | NAMES | PARSERS.keys()
 _MODULES = ("np", "numpy", *PARSERS.values())
 _LOADS_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
-# Whether the last bit of what these are given says that a method is called.
+# Whether the last bit of the argument of `LOAD_ATTR` marks the call of a method.
 _BIT = sys.version_info >= (3, 12)
 LOOPED = frozenset(["enumerate", "range", "reversed", "zip"])
 _OF_NUMBERS = frozenset(["complex", "float", "int"])
-# What these return goes to C code, which takes nothing that stands for a number.
+# C code receives the results of these methods, and accepts no traced numbers.
 _FOR_PYTHON = frozenset(["__bool__", "__complex__", "__float__", "__hash__", "__index__", "__int__", "__len__"])
 
 
@@ -88,7 +88,7 @@ def _marked(code: CodeType, filename: str) -> CodeType:
     """The marked code; the file is part of the key, because equal code may come from different files."""
     called = _NAMES | {name for name, _, _ in _calling(code)}
     result = [] if code.co_name in _FOR_PYTHON else [name for name in code.co_names if name in called]
-    if code.co_name not in _FOR_PYTHON:  # last, as the places that an instruction can name are few
+    if code.co_name not in _FOR_PYTHON:  # last, because an instruction can only address the first names
         result += [name for name in _globals_called(code) if name not in result]
     names = (*code.co_names, *[name + MARK for name in result])
     places = {names.index(name): names.index(name + MARK) for name in result}

@@ -53,11 +53,11 @@ _GIVES = frozenset([
     "BINARY_SUBSCR", "CALL", "LOAD_ATTR", "LOAD_CLASSDEREF", "LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_CHECK",
     "LOAD_METHOD",
 ])  # fmt: skip
-# Since Python 3.13, a null is behind what is called, and since 3.12 methods are found by `LOAD_ATTR`.
+# Since Python 3.13 a null follows the callee on the stack, and since 3.12 `LOAD_ATTR` loads methods.
 _VARIABLES = ("LOAD_CLASSDEREF", "LOAD_DEREF", "LOAD_FAST", "LOAD_FAST_CHECK")
 _BIT = sys.version_info >= (3, 12)
 _NULL_BEHIND = sys.version_info >= (3, 13)
-# No attribute of these names is taken for a class of numbers.
+# Attributes with these names are methods, and never number classes.
 _OF_OBJECTS = (np.ndarray, np.ufunc, list, dict, set, str)
 _METHODS = frozenset([name for cls in _OF_OBJECTS for name in dir(cls) if callable(getattr(cls, name, None))])
 _ANY = frozenset([dis.opmap[name] for name in ("PUSH_NULL", "LOAD_METHOD", "LOAD_ATTR") if name in dis.opmap])
@@ -78,7 +78,7 @@ def looking_up(code: CodeType, find: Callable[[Any], Any]) -> CodeType:
         if k not in places:
             continue
         new = [Step(*x, step.lines) for x in (("LOAD_CONST", len(code.co_consts)), ("SWAP", 2), ("BINARY_SUBSCR", 0))]
-        for jump in jumps:  # where one of two is called
+        for jump in jumps:  # the callee is a conditional expression
             if jump.target is steps[k + 1]:
                 jump.target = new[0]
         result += new

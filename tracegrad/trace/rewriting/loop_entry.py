@@ -1,7 +1,7 @@
 """Insert loop-entry probes into bytecode (loop preheader markers).
 
 CPython compiles the test of a `while` twice: before the loop and at the end of the body. The tracer sees a conditional
-jump of a loop only at the end of an iteration, so without probes a loop could begin only after its first iteration. An
+jump of a loop only at the end of an iteration. Without probes, a loop could begin only after its first iteration. An
 *entrance* follows the test before the loop: a constant that is negated, and thereby called. The state there equals
 the state after a test that continues the loop (`tracegrad.reroll.online.loop_closing`).
 
@@ -37,7 +37,7 @@ class Entrance:
     offset of the negation to the jump at the end of the iterations, and `code` is the original code."""
 
     __slots__ = ("code", "places")
-    goes_through: Callable[[Any], Any]  # see `tracegrad.trace.loops.array_iteration`
+    goes_through: Callable[[Any], Any]  # set by `tracegrad.trace.loops.array_iteration`
 
     def __init__(self, code: CodeType, places: dict[int, int]):
         self.code, self.places = code, places
@@ -81,11 +81,11 @@ def without_entrances(code: CodeType) -> CodeType:
     return next((x.code for x in code.co_consts if isinstance(x, Entrance)), code)
 
 
-# Jumps that ask for a truth, and jumps that do not. In Python 3.11 some of the first lead back; later ones stand before
-# one of the second where they are to do so.
+# Conditional and unconditional jumps. In Python 3.11 some conditional jumps lead back; in later versions a conditional
+# jump that is to lead back precedes an unconditional one.
 _ASKING = frozenset([x for x in dis.opmap if x.startswith("POP_JUMP") and x.endswith(("TRUE", "FALSE"))])
 _SURE = frozenset(["JUMP_BACKWARD", "JUMP_FORWARD"])
-# Instructions without which code asks nothing at the end of turns.
+# Code without these instructions evaluates no condition at the end of an iteration.
 _LOOPS = frozenset([dis.opmap[x] for x in [x for x in _ASKING if "BACK" in x] or ["JUMP_BACKWARD"]])
 _ITER = dis.opmap["GET_ITER"]
 
@@ -127,8 +127,8 @@ class _Tests:
                         x.become("JUMP_FORWARD" if x.name == "JUMP_BACKWARD" else x.name.replace("BACK", "FOR"))
 
     def _ends(self) -> Iterator[tuple[int, int]]:
-        """The first instructions of loop bodies, each with a jump at the end of the iterations that leads to it as a
-        jump before the loop does."""
+        """The first instructions of loop bodies, each with a jump at the end of the iterations. A jump before the loop
+        leads to the body under the same condition."""
         for last, step in enumerate(self.steps):
             for answer, target in self._leads(last).items() if step.name in _ASKING else ():
                 body = self._numbers[target]

@@ -30,7 +30,7 @@ class Listed:
     __slots__ = ("places", "real")
 
     def __init__(self, real: Any, places: int | None = None):
-        self.real, self.places = real, places  # which argument is of places, where a tuple is no array
+        self.real, self.places = real, places  # position of an index argument, where a tuple is no array
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if any([type(x) in (list, tuple) for x in args]):  # noqa: C419

@@ -27,14 +27,14 @@ from tracegrad.trace.sources.code_origin import is_own_class, is_user_code, is_u
 
 __all__ = ["CACHED", "Lent", "descriptors", "for_c", "functions_of", "genuine", "given", "hook"]
 
-# What Python calls at times of its own.
+# Methods that Python calls at unpredictable times; they are not patched.
 _PLUMBING = {"__del__"}
-# What runs as it is of tracegrad's modules and optimizers, which are known to do no more than keep what they are given.
+# Methods of tracegrad's modules and optimizers that run unpatched, because they only store their arguments.
 _OF_OWN = {"__delattr__", "__init_subclass__", "__new__", "__setattr__"}
-# What Python calls of an object that a class has, when an attribute of that name is asked for or written.
+# Methods of a descriptor, which Python calls when the attribute is read, written or deleted.
 _OF_DESCRIPTORS = ("__get__", "__set__", "__delete__")
 _LOCK = new_lock()
-# How many traces have each attribute of each class.
+# Number of current traces that have patched each class attribute.
 _TRACES: dict[tuple[type, str], int] = {}
 _LENT: weakref.WeakSet[Lent] = weakref.WeakSet()
 
@@ -77,7 +77,7 @@ def dispatched(real: Any, held: Any, cls: Any) -> Any:
 
     def method(*args: Any, **kwargs: Any) -> Any:
         x = args[0]
-        of = agreed(x, itself) if isinstance(x, Faced) else x.__class__  # which tells this module of the carrier
+        of = agreed(x, itself) if isinstance(x, Faced) else x.__class__  # to this module it is the class of the carrier
         world: Any = getattr(recorder(), "world", None)
         chosen = choose(of) if world is None else world.natives.chosen(choose, of)
         return _asking(chosen).__get__(held, cls)(*args, **kwargs)
@@ -132,7 +132,7 @@ def genuine(x: Any) -> Any:
 
 
 def given(x: Any, cls: Any) -> Any:
-    """The value that traced code finds for a class attribute `x` read without the class's lookup."""
+    """The value that traced code gets for a class attribute `x` read without the class's lookup."""
     return x.__get__(None, cls) if isinstance(x, _Held) and not isinstance(x.genuine, _HELD) else x
 
 
@@ -185,8 +185,8 @@ class Lent:
         return function in self._functions
 
     def take(self, cls: type, holds: Callable[[type, str, Any], bool]) -> None:
-        """Patch the functions of a class and of its bases, so that a trace runs them as shadows, and patch the held
-        objects for which `holds` is true."""
+        """Patch the functions of a class and of its bases, so that a trace runs them as shadows. Objects for which
+        `holds` is true are patched too."""
         for c in cls.__mro__:
             for name, x in list(vars(c).items()) if is_user_code(c) else ():
                 if name in _PLUMBING or (name in _OF_OWN and is_own_class(c)):
@@ -219,7 +219,7 @@ def _asking(x: Any, holds: bool = False) -> Any:
     if holds:
         return x if isinstance(x, _Held) else _Held(x)
     if isinstance(x, types.FunctionType):
-        generated = "__import__" not in getattr(x, "__builtins__", ())  # as `__new__` of namedtuples
+        generated = "__import__" not in getattr(x, "__builtins__", ())  # for example `__new__` of namedtuples
         return _function(x) if is_user_function(x) and not generated else x
     result: Any = x
     if type(x) is property:
@@ -281,7 +281,7 @@ def _function(real: Any) -> Any:
 
     result = functools.wraps(real)(method)
     inside = vars(real).get("__wrapped__")
-    if isinstance(inside, types.FunctionType):  # what a decorator of the user's is around
+    if isinstance(inside, types.FunctionType):  # the function in a decorator of the user
         result.__wrapped__ = _asking(inside)
     return result
 

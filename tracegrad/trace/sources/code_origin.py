@@ -35,11 +35,11 @@ __all__ = [
     "opaque_package",
 ]
 
-_KNOWN = ("numpy", "scipy", "numba", "llvmlite", "tracegrad")  # with Python: what shadows and rules stand for
+_KNOWN = ("numpy", "scipy", "numba", "llvmlite", "tracegrad")  # with Python: libraries that have shadows or rules
 
 
 def _folders(name: str) -> list[str]:
-    """The folders of an installed package, found without importing it."""
+    """The folders of an installed package, without importing it."""
     spec = importlib.util.find_spec(name)
     return [os.path.join(path, "") for path in (spec and spec.submodule_search_locations) or ()]
 
@@ -50,11 +50,11 @@ _PYTHON = tuple(
         for path in (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), os.path.dirname(os.__file__))
     }
 )
-# Within the folder of Python's own library, in some installations.
+# Folders of installed packages, which in some installations are within the folder of the standard library.
 _INSTALLED = tuple(os.path.join(path, name, "") for path in _PYTHON for name in ("site-packages", "dist-packages"))
 _LIBRARIES = (PACKAGE, *[path for name in _KNOWN[:-1] for path in _folders(name)])
-# Folders of packages whose code is traced like the users' own: `numpy.polynomial`, which is NumPy code and nothing
-# else, modules and optimizers, which read and write what users look at, and what makes a function for each call.
+# Folders and modules whose code is traced like user code: `numpy.polynomial`, which only calls NumPy; modules and
+# optimizers, which read and write objects of users; and wrappers that create a function in each call.
 _TRACED = (
     os.path.join(os.path.dirname(np.__file__), "polynomial", ""),
     *[os.path.join(PACKAGE, "torch", name, "") for name in ("nn", "optim")],
@@ -63,11 +63,11 @@ _TRACED = (
         for name in ("transforms", "differential", "wrap_util", "misc")
     ],
 )
-# Where decorators of ours are made, which run a function of the user's.
+# Modules of decorators that run a user function.
 _DECORATORS = [
     os.path.join(PACKAGE, "torch", *place) for place in (("modes.py",), ("autograd", "once_differentiable.py"))
 ]
-_HEAP = 1 << 9  # the flag of classes that are made at run time: by a statement, or in C
+_HEAP = 1 << 9  # flag of classes that are created at run time, by a statement or in C
 _IN_C_FILES = tuple(importlib.machinery.EXTENSION_SUFFIXES)
 _IN_C = (types.WrapperDescriptorType, types.MethodDescriptorType)
 _OF_PYTHON = sys.stdlib_module_names | set(sys.builtin_module_names)
@@ -91,7 +91,7 @@ def is_library_module(x: types.ModuleType) -> bool:
 
 
 def is_user_module(x: types.ModuleType) -> bool:
-    """Whether a module is the user's: from a user file, or made at run time without a file."""
+    """Whether a module is the user's: from a user file, or created at run time without a file."""
     if _opaque_name(x.__name__):
         return False
     filename = getattr(x, "__file__", None)
@@ -118,7 +118,7 @@ def is_decorated(x: types.FunctionType) -> bool:
 def is_user_code(cls: Any) -> bool:
     """Whether a class comes from a user module."""
     if cls.__module__ == "builtins":
-        return _is_written(cls)  # made where there is no name of a module
+        return _is_written(cls)  # its namespace has no module name
     if cls.__module__ in sys.stdlib_module_names or _opaque_name(cls.__module__):
         return False
     filename = getattr(sys.modules.get(cls.__module__), "__file__", "") or ""
@@ -152,7 +152,7 @@ def is_of_numba(x: Any) -> bool:
 
 
 # -- packages that are not to be traced -------------------------------------------------------------------------------
-# Data frames have their numbers in C code, which keeps indices and caches where no trace sees them.
+# Data frames store their numbers, indices and caches in C code, where no trace sees them.
 _ALWAYS = ("pandas",)
 
 

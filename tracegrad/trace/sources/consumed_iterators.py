@@ -18,7 +18,7 @@ class Items:
     def __init__(self) -> None:
         self.steps: list[tuple[str, Any, BaseException | None]] = []
         self.place = 0
-        self.location = ""  # of the first step
+        self.location = ""  # the user's line of the first step
 
     def step(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
         """Run a step, or replay its recorded result if the call has restarted."""

@@ -27,7 +27,7 @@ from tracegrad.utils.lazy_dataclass import record
 __all__ = ["AnyGenerator", "Binder", "Call", "Field", "exact", "parts"]
 
 
-# Values that are static by themselves.
+# Types whose values are always static.
 _FIXED = (
     str, bytes, enum.Enum, type, slice, type(...), range, frozenset, np.dtype, np.random.Generator,
     np.random.RandomState,
@@ -70,12 +70,12 @@ class Call:
     tensors: dict[int, Any]  # the Tensors among the leaves, by number; the leaves are their arrays
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    function: Any = None  # what is called
-    plainly: str = ""  # why the call is none that can be traced
-    generators: Any = ()  # of random numbers: the way to each of those that may be any of their class
-    drawn: Any = None  # what random numbers it has drawn: see `tracegrad.trace.random.draws`
-    again: bool = False  # it has been made, and is recorded once more
-    writes: Any = ()  # the effects, without what they leave, of a trace of this one call that has come to no end
+    function: Any = None  # the called function
+    plainly: str = ""  # why the call cannot be traced; empty if it can
+    generators: Any = ()  # paths of the random generators that may be any of their class
+    drawn: Any = None  # its draws of random numbers: see `tracegrad.trace.random.draws`
+    again: bool = False  # whether the call has run, and is recorded again
+    writes: Any = ()  # effects, without values, of an unfinished trace of this call
 
     def rebuild(self, leaves: Iterable[Any]) -> tuple[list[Any], dict[str, Any]]:
         """The positional and keyword arguments with other leaves."""
@@ -240,7 +240,7 @@ class Binder:
         """The arguments in canonical form; TypeError if they do not fit the signature."""
         if self.signature is None:
             return args, kwargs
-        # To `bind`, a keyword that is also the name of a positional-only parameter is an error.
+        # `bind` rejects a keyword that is also the name of a positional-only parameter.
         own = {k: x for k, x in kwargs.items() if k not in self._surplus}
         try:
             bound = self.signature.bind(*args, **own)
@@ -296,7 +296,7 @@ class Binder:
             call.plainly = f"the argument {self._name(call, i)} is {self._strange(call, i, x)}"
             return type(x)
         dtype = supported(x.dtype, f"{describe(self.fun)}: the argument {self._name(call, i)}")
-        # A scalar is no array without axes; and what traced code does with a memory map, it may do for its class.
+        # A scalar is no array without axes, and traced code may depend on the class of a memory map.
         kind = (np.generic,) if isinstance(x, np.generic) else (type(x),) if type(x) is not np.ndarray else ()
         call.leaves[i] = x = np.asarray(x, dtype=dtype)
         return dtype, x.shape, *kind

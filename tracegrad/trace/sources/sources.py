@@ -27,7 +27,7 @@ class Source:
     """Access path to a value: `name` in `parent`, which is another source or an object.
 
     `text(name)` is Python code for `read()`; the function `name` gives objects their names in it. `path` is how a user
-    would write it; in messages, `kind` stands before that of a variable.
+    would write it; in messages, `kind` precedes the path of a variable.
     """
 
     __slots__ = ("_key", "name", "parent")
@@ -113,7 +113,7 @@ class Cell(Source):
         return f"{name(self.parent)}.cell_contents"
 
     def absent(self, name: Names) -> str | None:
-        return f"{name(self.parent)} == {name(_EMPTY)}"  # cells are equal if neither holds anything
+        return f"{name(self.parent)} == {name(_EMPTY)}"  # two empty cells are equal
 
 
 class Fixed(Source):
@@ -129,7 +129,7 @@ class Fixed(Source):
 
 
 class Weak(Source):
-    """An object held by weak reference, so that its trace does not keep it alive."""
+    """An object held by weak reference, so that it can die before its trace."""
 
     __slots__ = ()
 
@@ -222,7 +222,7 @@ class Item(Source):
 
     def absent(self, name: Names) -> str:
         known = None
-        with contextlib.suppress(LookupError):  # what begins at arguments is read in calls only
+        with contextlib.suppress(LookupError):  # arguments can be read in calls only
             known = self.parent.read()
         if isinstance(known, dict):
             return f"{name(self.name)} not in {self.parent.text(name)}"
@@ -299,7 +299,7 @@ def _lacks(container: Any, key: Any) -> bool:
     return False
 
 
-# -- the call under way ------------------------------------------------------------------------------------------------
+# -- the current call --------------------------------------------------------------------------------------------------
 class _Calls(threading.local):
     """The current call of this thread."""
 
@@ -342,7 +342,7 @@ class Argument(Source):
         return name(self)
 
     def among(self, leaves: Sequence[str], args: Sequence[str], kwargs: Mapping[str, str]) -> str:
-        """Its expression, given the expressions of the leaves and of the canonical arguments."""
+        """Its expression, from the expressions of the leaves and of the canonical arguments."""
         return leaves[int(self.name)]
 
     @property

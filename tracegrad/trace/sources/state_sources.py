@@ -80,7 +80,7 @@ def is_subclass(cls: type, base: type) -> bool:
     at any time."""
     try:
         return issubclass(cls, base)
-    except TypeError:  # protocols with attributes, which are asked of each object
+    except TypeError:  # a protocol with attributes tests objects only
         return False
 
 

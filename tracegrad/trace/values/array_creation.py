@@ -19,8 +19,8 @@ from tracegrad.trace.values.tracer import Tracer
 
 __all__ = ["MOST_MADE", "making", "of_lists", "ufunc_of_lists"]
 
-# Arrays with more elements are nodes from the beginning: they are computed where they are used, rather than read from
-# memory.
+# Number of elements above which a new array is a node from the beginning. A node is computed where it is used, and not
+# read from memory.
 MOST_MADE = 1 << 16
 _MOST_NODES = 50
 
@@ -42,8 +42,8 @@ def making(function: Callable[..., Any], ours: Callable[..., Any]) -> Callable[.
         except DTypeError:
             if peer_of(*inputs) is not None:
                 raise
-            return function(*args, **kwargs)  # objects, texts, dates, which nothing traced is among: NumPy's own array
-        # What is made of an array may be that array.
+            return function(*args, **kwargs)  # objects, text or dates, without traced values: NumPy's own array
+        # The result of a function of an array may be this array itself.
         same = function is not np.array and any(isinstance(x, np.ndarray) or x is result for x in inputs)
         return result if same else _known(builder, result)
 
@@ -98,7 +98,7 @@ def _has_ndarray(x: Any) -> bool:
     return isinstance(x, np.ndarray) or (type(x) in (list, tuple) and any(map(_has_ndarray, x)))
 
 
-# Functions that give views of several arguments.
+# Functions that return views of several arguments.
 _SHARING = {np.broadcast_arrays, np.atleast_1d, np.atleast_2d, np.atleast_3d, np.meshgrid}
 
 
@@ -120,7 +120,7 @@ def _is_of_nothing(builder: TraceBuilder, wanted: Node) -> bool:
     if wanted.op is not None and not wanted.operands:
         return True
     seen = [wanted]
-    for node in seen:  # which grows
+    for node in seen:  # the loop extends it
         if node.op is None and not any(c.node is node and c.source is None for c in builder.captures.values()):
             return False
         if node in builder.differentiated:

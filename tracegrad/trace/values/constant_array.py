@@ -32,9 +32,9 @@ from tracegrad.trace.values.views import take_shape
 
 __all__ = ["Constants", "Host", "hosted", "of_function", "on_hosts"]
 
-# Arrays with more elements are nodes where they would be made by an operation.
+# Number of elements above which the result of an operation is a node.
 MOST_COMPUTED = 1 << 20
-# How many constants may come from one line; from more of them on, it is one in each turn of a loop.
+# Number of constants from one line; more of them are taken for one constant in each iteration of a loop.
 MOST_FROM_A_LINE = 16
 
 
@@ -78,7 +78,7 @@ def _multiple_of_identity(array: np.ndarray[Any, Any]) -> Node | None:
 
 
 class _Known:
-    """State of a `Host`: its ndarray; the node it was made as, or its base with a function that makes this view of
+    """State of a `Host`: its ndarray; the node it was created as, or its base with a function that makes this view of
     another array; its views; and its last tracer in the graph, with the version of the array at that time."""
 
     __slots__ = ("again", "array", "changes", "children", "met", "node", "parent")
@@ -132,7 +132,7 @@ class Host(Tracer):
         return np.array(self.concrete("the value"), dtype)
 
     def __getitem__(self, index: Any) -> Any:
-        if self.known is None:  # a bound method of what has joined since
+        if self.known is None:  # a bound method of an array that has joined since
             return Tracer.__getitem__(self, index)
         if type(index) in _PLACES or (type(index) is tuple and _PLACES.issuperset(map(type, index))):
             result = self.known.array[index]
@@ -181,7 +181,7 @@ def of_function(function: Any, args: Any, kwargs: Any, builder: TraceBuilder) ->
     return on_hosts(function, args, kwargs, traced, builder, () if function in _READING else None)
 
 
-# Functions that give arrays of their own.
+# Functions that return new arrays, and no views.
 _READING = {
     np.all, np.any, np.argmax, np.argmin, np.argsort, np.clip, np.column_stack, np.concatenate, np.convolve, np.cross,
     np.cumprod, np.cumsum, np.diff, np.dot, np.dstack, np.hstack, np.inner, np.interp, np.kron, np.linalg.cholesky,
@@ -195,7 +195,7 @@ _PLACES = frozenset({int, np.int64})
 _NUMBERS = frozenset({int, float, bool, np.float64, np.int64, np.bool_})
 
 
-# -- in the graph --------------------------------------------------------------------------------------------------
+# -- joining the graph ---------------------------------------------------------------------------------------------
 def _root(x: Any) -> Any:
     """The base array of this memory."""
     while x.known.parent is not None:
@@ -211,7 +211,7 @@ def _met(x: Any) -> Any:
         with x.builder.outside():
             result = None if known.parent is None else _view_of(x, _met)
             result = _as_root(x) if result is None else result
-        result.frozen = "constants"  # it is not the array itself, which joins where it is updated
+        result.frozen = "constants"  # not the array itself, which joins before an update
         known.met = changes, result
     return known.met[1]
 
@@ -230,7 +230,7 @@ def _as_root(x: Any) -> Any:
 
 
 def _view_of(x: Any, put: Callable[[Any], Any]) -> Any:
-    """This view of the tracer that `put` returns for the base; None if traced arrays have no such view."""
+    """This view of the tracer that `put` returns for the base; None if traced arrays have no view of this kind."""
     try:
         view = x.known.again(put)
     except UnsupportedError:
@@ -287,7 +287,7 @@ for _name in _PARTS:
 setattr(Host, "node", property(lambda self: _met(self).node, _joined("node").fset))  # noqa: B010 (it is a slot)
 
 
-# -- what NumPy does with them -------------------------------------------------------------------------------------
+# -- operations by NumPy --------------------------------------------------------------------------------------------
 class _Traced(Exception):
     """Raised for a value that is no constant."""
 
@@ -446,7 +446,7 @@ def _install(name: str, usual: Any) -> None:
     setattr(Host, name, wraps(usual)(method))
 
 
-# Operators, and what gives numbers or another array.
+# Operators, and methods that return numbers or new arrays.
 _BINARY = (
     "add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "matmul", "and", "or", "xor", "lshift",
     "rshift",

@@ -2,8 +2,8 @@
 
 A proxy is an instance of a subclass of the built-in class and behaves like it. Writes of traced code stay in the proxy
 during tracing. The first read fills the proxy with translations of the real items, and only then does the trace
-depend on them. Code that only appends to a list does not depend on its items, and code that reads one item of a dict
-depends only on that item.
+depend on them. Code that only appends to a list does not depend on its items. Code that reads one item of a dict
+depends only on this item.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Loan:
     def __init__(self, real: Any, source: Any, world: Any):
         self.real, self.source, self.world = real, source, world
         self.whole = False  # whether all of it was read
-        self.before = copy.copy(real)  # with translations of the items that were read
-        self.added: list[Any] = []  # of a deque or a set: what was added before it was read
-        self.known: set[Any] = set()  # of a dict: the keys of items that were read or written
-        self.blind: dict[Any, None] = {}  # of a dict: those that were written and had not been read, in order
-        # Of the `__dict__` of an object: puts into it what `object.__setattr__` wrote, which asks no dict.
+        self.before = copy.copy(real)  # a copy, with translations of the items that were read
+        self.added: list[Any] = []  # deque or set: the items added before it was read
+        self.known: set[Any] = set()  # dict: the keys of items that were read or written
+        self.blind: dict[Any, None] = {}  # dict: keys written before they were read, in order
+        # `__dict__` of an object: adds the attributes that `object.__setattr__` wrote, which bypasses the proxy.
         self.behind: Callable[[], None] | None = None
 
 
@@ -66,7 +66,7 @@ def _touched(name: str, method: Any) -> Any:
     return call
 
 
-# What says nothing of the contents.
+# Methods that do not depend on the contents.
 _SILENT = {
     "__class__", "__class_getitem__", "__delattr__", "__doc__", "__getattribute__", "__getstate__", "__hash__",
     "__init__", "__init_subclass__", "__new__", "__setattr__", "__subclasshook__", "__alloc__", "__dir__",
@@ -78,7 +78,7 @@ def _lent(cls: Any, writers: set[str]) -> Callable[[Any], Any]:
     """Class decorator of container proxies: wrap all methods of `cls` except the `writers` to fill the proxy first."""
 
     def declare(result: Any) -> Any:
-        for c in (cls, object):  # a method of the class comes before what it overrides
+        for c in (cls, object):  # methods of the class come before methods of `object`
             for name, method in vars(c).items():
                 if callable(method) and name not in _SILENT | writers and name not in vars(result):
                     setattr(result, name, _touched(name, method))
@@ -237,7 +237,7 @@ class LentDict(_Lent, dict[Any, Any]):
         dict.__setitem__(self, key, result)
 
     def _kept(self, asked: Any, key: Any, default: Any = None, remembers: bool = False) -> Any:
-        """The item that was found under a key. An item stored for a value has no derivative in the value."""
+        """The item under a key. An item stored for a value has no derivative in the value."""
         result = dict.get(self, key, default)
         if result is not default and result is self._loan.before.get(key):
             recalled(asked, result, remembers)
@@ -274,7 +274,7 @@ class LentDict(_Lent, dict[Any, Any]):
 
 
 def real_key(key: Any) -> Any:
-    """The real key to look up: the guarded value of a traced number, or the Tensor behind a stand-in. Guards on the
+    """The real key to look up: the guarded value of a traced number, or the Tensor of a stand-in. Guards on the
     dict use the real key."""
     if type(key) is tuple:
         real = tuple(map(real_key, key))
@@ -283,7 +283,7 @@ def real_key(key: Any) -> Any:
         outside = getattr(key, "_outside", None)
         return key if outside is None else outside.source.read()
     if isinstance(key, Carrier) and hasattr(key, "shown"):
-        hash(key)  # asks for the value, or raises what Python raises
+        hash(key)  # guards the value, or raises as Python does
         return key.shown()
     return key
 
@@ -311,7 +311,7 @@ def lend(real: Any, source: Any, world: Any) -> Any:
 
 
 def real_of(x: Any) -> Any:
-    """The container behind a proxy; other objects unchanged."""
+    """The container of a proxy; other objects unchanged."""
     return x._loan.real if isinstance(x, _Lent) else x
 
 

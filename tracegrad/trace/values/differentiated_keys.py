@@ -1,6 +1,6 @@
 """Detect lookups keyed by a differentiated value (memoization in dicts), which would lose the derivative.
 
-A value stored by an earlier call is a number without a derivative, so the derivative of a memoizing function would be 0
+A value stored by an earlier call is a number without a derivative. The derivative of a memoizing function would be 0
 from the second call on. This raises `LostDerivativeError`. A value stored by the same trace has its derivative, and a
 test for membership is a value guard. Dict proxies know which items they return. Other containers are recognized
 by the comparison of one of their keys with the value, after its hash was read.
@@ -133,7 +133,7 @@ class Key:
 def asks_for_key(x: Any, other: Any) -> None:
     """Check a comparison of a traced value with another one, which may be a lookup by a container."""
     before = x.builder.hashed
-    if before is None or not before[2] or not issubclass(type(other), float | np.floating):  # what is traced is neither
+    if before is None or not before[2] or not issubclass(type(other), float | np.floating):  # tracers are neither
         return
     if before == _step() and x._is_differentiated():
         raise _lost()

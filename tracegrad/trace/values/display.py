@@ -7,14 +7,14 @@ from typing import Any
 
 __all__ = ["Unknown", "is_watched"]
 
-# What shows values: loggers, debuggers, tracebacks, tests.
+# Modules that display values: loggers, debuggers, tracebacks, test frameworks.
 _WATCHERS = frozenset({"logging", "pdb", "bdb", "ipdb", "IPython", "pydevd", "_pydevd_bundle", "traceback", "_pytest"})
 
 
 def is_watched() -> bool:
     """Whether a logger, debugger, traceback or test framework is the caller."""
     frame: Any = sys._getframe(2)
-    # As a dict has it: the globals of traced code count what is read of them.
+    # `dict.get` is used because the globals of traced code record reads.
     while frame is not None and (name := dict.get(frame.f_globals, "__name__", "")).startswith("tracegrad."):
         frame = frame.f_back
     return frame is not None and name.partition(".")[0] in _WATCHERS

@@ -1,7 +1,7 @@
 """Classify exceptions that end a trace: raised by user code, by Python, or by tracegrad.
 
-A traced function may raise as it may in Python. The exception of a real run on the arguments then counts, because the
-arguments of the traced exception may contain tracers and earlier recorded operations might have raised first. Only an
+A traced function may raise as it may in Python. The exception of a real run on the arguments then counts. The
+arguments of the traced exception may contain tracers, and earlier recorded operations might have raised first. Only an
 exception that a statement of the traced code raised with plain values is used as it is.
 """
 
@@ -73,7 +73,7 @@ def is_pythons(error: BaseException) -> bool:
         return True
     if isinstance(error, KeyError) and _holds_plain_values(error):
         return True
-    if type(error).__module__ == "statistics":  # which is given the values
+    if type(error).__module__ == "statistics":  # it computes with values
         return True
     frame, at = list(_frames(error))[-1]
     stated = isinstance(frame.f_globals, Namespace) and frame.f_code.co_code[at] == _RAISE

@@ -21,7 +21,7 @@ from tracegrad.trace.values.tracer import Tracer
 
 __all__ = ["Either", "as_either", "is_float", "of_a_loop", "of_two", "plain"]
 
-# What NumPy's floats of 64 bits make of these beside them, they make of Python's too.
+# Dtypes with which an `np.float64` and a Python float compute the same.
 _WIDE = frozenset("?bhilBHILdDqQ")
 _EXACT = 2**53
 
@@ -212,7 +212,7 @@ def _settling(name: str, usual: Any) -> Any:
     return lambda self, *args, **kwargs: getattr(self.settled(), name)(*args, **kwargs)
 
 
-# What any number of the trace knows of itself.
+# Attributes that do not depend on the kind of the number.
 _COMMON = {"__class__", "__module__", "__doc__", "__slots__", "_own_face", "beyond", "is_place", "weak", "_weakened"}
 for _name, _usual in vars(Number).items():
     if _name not in vars(Either) and _name not in _COMMON:

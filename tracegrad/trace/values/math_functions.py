@@ -42,7 +42,7 @@ def _python_number(x: Any) -> Any:
 
 
 def _real(x: Any) -> Any:
-    return real(_python_number(x)) if isinstance(x, Tracer) else math.ldexp(x, 0)  # which is a TypeError for text
+    return real(_python_number(x)) if isinstance(x, Tracer) else math.ldexp(x, 0)  # raises TypeError for text
 
 
 def _row(op: Callable[..., Any], usual: _Condition | None, theirs: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,7 +58,7 @@ def _row(op: Callable[..., Any], usual: _Condition | None, theirs: Callable[...,
 
 
 def _not(op: Callable[..., Any], limit: float) -> _Condition:
-    # Said so that it holds for nan.
+    # The negation holds for nan.
     return lambda r, x: ops.logical_not(op(x, limit))
 
 
@@ -78,7 +78,7 @@ def _inside(op: Callable[..., Any]) -> _Condition:
     return lambda r, x: ops.logical_not(op(ops.absolute(x), 1.0))
 
 
-# Where the argument tells, it is asked instead of the result, which then is computed once.
+# A condition on the argument is preferred to one on the result, which is then computed once.
 _ROWS: dict[str, tuple[Callable[..., Any], _Condition | None]] = {
     "exp": (ops.exp, _not(ops.greater, 709.78)), "exp2": (ops.exp2, _not(ops.greater, 1023.9)),
     "expm1": (ops.expm1, _not(ops.greater, 709.78)),
@@ -178,7 +178,7 @@ def _isclose(a: Any, b: Any, *, rel_tol: float = 1e-9, abs_tol: float = 0.0) -> 
 
 
 def _trunc(x: Any) -> Any:
-    if not x.weak and (x.dtype != np.float64 or not x._immutable_scalars):  # of NumPy's types, that is a float alone
+    if not x.weak and (x.dtype != np.float64 or not x._immutable_scalars):  # among NumPy scalars, only float64 has it
         raise TypeError(f"type {'numpy.ndarray' if x.shape else x.dtype} doesn't define __trunc__ method")
     return whole(ops.trunc, _python_number(x), math.trunc)
 
@@ -192,7 +192,7 @@ _OURS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-# These take anything that has elements.
+# Functions of iterables.
 _OF_SEQUENCES = frozenset(["fsum", "prod", "dist", "sumprod"])
 
 
@@ -245,7 +245,7 @@ def _of_math(name: str) -> Callable[..., Any]:
             args = tuple(map(list, args))
         if _traced(args):
             return ours(*args, **kwargs)
-        if beside is not None and any(isinstance(x, Carrier) for x in args):  # a Tensor stays one
+        if beside is not None and any(isinstance(x, Carrier) for x in args):  # the result of a Tensor is a Tensor
             return beside(*args)
         return theirs(*args, **kwargs)
 
@@ -255,7 +255,7 @@ def _of_math(name: str) -> Callable[..., Any]:
 _ELSEWHERE = {"acos": "arccos", "asin": "arcsin", "atan": "arctan", "atan2": "arctan2", "acosh": "arccosh",
               "asinh": "arcsinh", "atanh": "arctanh", "pow": "power", "fabs": "absolute"}  # fmt: skip
 
-# By the identity of what they replace.
+# Replacements, by the id of the original.
 MATH: dict[int, Any] = {
     id(getattr(math, name)): _of_math(name) for name in dir(math) if callable(getattr(math, name)) and name[0] != "_"
 }

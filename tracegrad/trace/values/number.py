@@ -44,7 +44,7 @@ class Number(Tracer):
     weak = True
 
     def _own_face(self) -> Any:
-        """The Python number class that this stands for, also in tracegrad's own code."""
+        """The class of the Python number, also in tracegrad's own code."""
         return {"f": float, "i": int, "b": bool, "c": complex}.get(self.aval.dtype.kind, Number)
 
     def _weakened(self, result: Any) -> Any:
@@ -133,7 +133,7 @@ class Number(Tracer):
 def _to_digits(x: Number, digits: int) -> Any:
     """The nearest decimal number with `digits` digits to `x`, as a float; None if this is not certain.
 
-    Powers of ten are floats up to 10**22. The scaled number is then off by half a unit in its last place at most; if it
+    Powers of ten are floats up to 10**22. The scaled number is then off by at most half a unit in its last digit. If it
     is farther than that from the middle of two integers, the nearer is known, and scaled back it is rounded once.
     """
     if abs(digits) > 22:
@@ -169,7 +169,7 @@ def _beside(x: Number, other: Any) -> Any:
 
 _REFLECTED = {"__lt__": "__gt__", "__gt__": "__lt__", "__le__": "__ge__", "__ge__": "__le__", "__eq__": "__eq__",
            "__ne__": "__ne__"}  # fmt: skip
-# By the kind of a number, the classes of those after it that are asked first, or alone, if they have an operator.
+# Bases of user classes whose reflected operator Python calls, by the kind of the left operand.
 _ASKED: dict[str, Any] = {"i": int | float, "b": float, "f": float}
 
 

@@ -120,7 +120,7 @@ def _of_numpy(kind: Any) -> Any:
         if len(args) != 1 or not isinstance(peer_of(*args), Tracer):
             return read(*args)
         x = plain(args[0]) if isinstance(args[0], Either) else args[0]
-        # An array of this dtype is what NumPy gives: no copy.
+        # NumPy returns an array of this dtype itself, without a copy.
         return x if isinstance(x, Tracer) and x.shape and x.dtype == kind else array(x, kind)[()]
 
     return call
@@ -131,7 +131,7 @@ _SCALARS = (
     np.float16, np.float32, np.float64, np.complex64, np.complex128, np.bool_,
     np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64,
 )  # fmt: skip
-# What takes the place of a built-in function that is called.
+# Replacements of built-in functions and scalar types that are called.
 CALLED: dict[Any, Callable[..., Any]] = {
     complex: _complex,
     float: _float,
@@ -152,7 +152,7 @@ _BINARY: dict[str, Callable[..., Any]] = {
     "__lt__": operator.lt, "__le__": operator.le, "__eq__": operator.eq, "__ne__": operator.ne, "__gt__": operator.gt,
     "__ge__": operator.ge,
 }  # fmt: skip
-# The classes of what the methods of these classes take beside an object of their own.
+# Classes of the other operands that the methods of these classes take.
 _COMPUTE_WITH: dict[Any, Any] = {float: (float, int), int: int, complex: (complex, float, int)}
 
 
@@ -168,7 +168,7 @@ def _unbound(real: Any, name: str) -> Any:
             return method(*args, **kwargs)
         args = tuple([plain(x) if isinstance(x, Either) else x for x in args])
         own = _stands_for(args[0])
-        if not issubclass(own, real):  # Python says so, and names the class
+        if not issubclass(own, real):  # Python raises, and names the class
             return method(np.empty(0) if own is np.ndarray else own(), *args[1:], **kwargs)
         return ours(real, name, method, args, kwargs)
 
@@ -189,7 +189,7 @@ def _of_pythons(real: Any, name: str, method: Any, args: tuple[Any, ...], kwargs
 def _of_numpys(real: Any, name: str, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     own: Any = args[0]
     if not isinstance(own, Tracer):
-        return method(*args, **kwargs)  # which asks the others
+        return method(*args, **kwargs)  # NumPy dispatches to the other operands
     return getattr(own, name)(*args[1:], **kwargs) if hasattr(own, name) else valued(method)(*args, **kwargs)
 
 

@@ -8,7 +8,7 @@ take another path. Integers therefore have no bounds, and errors are Python's ow
 No guard is left if the intervals of the operands prove it. Intervals of results follow from the arithmetic. An argument
 is guarded once to have 32 bits, which suffices for most operations on it.
 
-The values in a region are unknown, so arithmetic there has no guards and is that of int64 and float64.
+The values in a region are unknown, so arithmetic there has no guards and is int64 and float64 arithmetic.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
 ]  # fmt: skip
 
 _FEW, _ALL = (-(2**31), 2**31 - 1), (-(2**63), 2**63 - 1)
-# Up to here integers are floats, and what a float says of an integer's size is true.
+# Magnitudes up to which an integer is exact as a float, and up to which a float bounds the magnitude of an integer.
 _EXACT, _SAFE = 2**53, 2**62
 _PLAIN = (bool, int, float, complex)
 _ASKED = "the exact value"
@@ -336,7 +336,7 @@ def usual_power(x: Any, y: Any) -> Any:
     if y == -1:
         return number(ops.reciprocal(x))
     if y == 0.5:
-        return number(ops.sqrt(ops.add(x, 0.0)))  # the square root of -0.0 is -0.0, its power is not
+        return number(ops.sqrt(ops.add(x, 0.0)))  # sqrt(-0.0) is -0.0, but (-0.0)**0.5 is 0.0
     return number(ops.power(x, y))
 
 
@@ -382,7 +382,7 @@ def arithmetic(name: str, x: Any, y: Any) -> Any:
     if "c" in kinds or "f" in kinds:
         known = _COMPLEX if "c" in kinds else _FLOATS
         if name not in known:
-            return python(*(_SOME[kind_of(v)] for v in (x, y)))  # which is a TypeError
+            return python(*(_SOME[kind_of(v)] for v in (x, y)))  # raises TypeError
         return known[name](*[v if kind_of(v) == "c" else real(v) for v in (x, y)])
     if name in ("and_", "or_", "xor") and kinds == "bb":
         return number({"and_": ops.logical_and, "or_": ops.logical_or, "xor": ops.logical_xor}[name](x, y))
@@ -419,5 +419,5 @@ def absolute(x: Any) -> Any:
 
 def invert(x: Any) -> Any:
     if kind_of(x) in "fc":
-        return ~0.0  # type: ignore[operator]  # which is a TypeError
+        return ~0.0  # type: ignore[operator]  # raises TypeError
     return _INTEGERS["sub"](-1, _integer(x))

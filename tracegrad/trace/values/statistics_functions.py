@@ -24,7 +24,7 @@ from tracegrad.trace.values.tracer import Tracer
 
 __all__ = ["average"]
 
-# What is an iterable of numbers, by the names of the parameters.
+# Names of the parameters that are iterables of numbers.
 _DATA = ("data", "x", "y", "weights")
 
 
@@ -54,10 +54,10 @@ class _Column:
 
     @functools.cached_property
     def sorted(self) -> Any:
-        if not self._alike:  # which of them comes first decides the class
+        if not self._alike:  # the class depends on the order
             raise _Elsewhere
         result: Any = np.sort(self.x)
-        _require(np.isfinite(result[-1]))  # where that which is no number stands, too
+        _require(np.isfinite(result[-1]))  # nan is sorted to the end too
         return result
 
     def mean(self) -> Any:
@@ -198,7 +198,7 @@ def average(theirs: FunctionType) -> Callable[..., Any]:
 
     @functools.wraps(theirs)
     def call(*args: Any, **kwargs: Any) -> Any:
-        inputs = signature.bind(*args, **kwargs)  # a TypeError is Python's
+        inputs = signature.bind(*args, **kwargs)  # raises Python's TypeError
         known = inputs.arguments
         known.update({k: _listed(x) for k, x in known.items() if k in _DATA})
         if formula is not None and any(map(_is_traced, known.values())):

@@ -39,13 +39,13 @@ __all__ = [
 _NUMBER = re.compile(r"(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?")
 _SPEC = re.compile(r"(?:.?[<>=^])?[-+ ]?z?#?0?\d*[,_]?(?:\.(\d+))?([a-zA-Z%]?)", re.DOTALL)
 _PERCENT = re.compile(r"%(?:\(\w*\))?[-+ #0]*(?:\d+|\*)?(?:\.(\d+|\*))?[a-zA-Z]")
-# So many digits tell a float from its neighbours, or nearly so.
+# Number of digits that distinguish a float from its neighbours, or nearly so.
 _EXACT = 15
-_MOST = 1000  # of the elements of an array
-_UNLIKE = 9  # so many digits in a row are of one number alone
+_MOST = 1000  # number of elements of an array that are recorded
+_UNLIKE = 9  # number of digits in a row that identify a number
 
 
-# -- texts are made ------------------------------------------------------------------------------------------------
+# -- writing texts -------------------------------------------------------------------------------------------------
 class Spelling:
     """Mixin of traced values that can be formatted as text."""
 
@@ -109,12 +109,12 @@ def _text_of(x: Any, asked: str, make: Callable[..., str], *spec: str) -> str:
 def _formatted(texts: Sequence[str], value: Any) -> Iterator[str]:
     """The results of applying the format specs in some texts to a value."""
     for result in _PERCENT.finditer("\n".join(texts)):
-        with contextlib.suppress(TypeError, ValueError):  # one of something else
+        with contextlib.suppress(TypeError, ValueError):  # a format of another type
             yield result.group() % value
 
 
 def _as_printed(builder: TraceBuilder) -> None:
-    """The texts of arrays and NumPy numbers under the print options."""
+    """Guard the print options, on which the texts of arrays and NumPy numbers depend."""
     world: Any = builder.world
     if builder.open and world.open and not world.once:
         world.assume(Called(_print_options, ()), "items", [list, *_print_options()])
@@ -157,7 +157,7 @@ def _formats_exactly(code: CodeType) -> bool:
     return not results or any(digits == "*" or (digits != "" and int(digits) >= _EXACT) for digits in results)
 
 
-# -- numbers are read ------------------------------------------------------------------------------------------------
+# -- reading numbers -------------------------------------------------------------------------------------------------
 def _mentioned(text: str) -> set[float]:
     """The magnitudes of the floats in a text."""
     return {float(x) for x in _NUMBER.findall(text)}
@@ -182,7 +182,7 @@ def _parts_of(x: Any) -> tuple[Any, ...]:
         return tuple(x.ravel()[:_MOST].tolist()) if x.dtype.kind in "fcO" else ()
     if isinstance(x, Mapping):
         return tuple(x.values())
-    # Decimals, and fractions.
+    # Decimals and fractions.
     return (float(x),) if hasattr(type(x), "as_integer_ratio") and not isinstance(x, int | np.integer) else ()
 
 
@@ -206,7 +206,7 @@ def reads(real: Callable[..., Any], name: str = "", of: str = "a text") -> Calla
     return call
 
 
-# Classes of modules that are not imported for their sake.
+# Classes, with their modules, which are not imported here.
 PARSERS = {"Decimal": "decimal", "Fraction": "fractions"}
 
 
@@ -290,7 +290,7 @@ def _compile(source: Any, *args: Any, **kwargs: Any) -> Any:
     return compile(source, *args, **kwargs)
 
 
-# By their names, what stands for built-in functions.
+# Replacements of built-in functions, by name.
 EVALUATED: dict[str, Any] = {
     f.__name__: functools.wraps(f)(ours) for f, ours in ((eval, _eval), (exec, _exec), (compile, _compile))
 }
@@ -298,7 +298,7 @@ EVALUATED: dict[str, Any] = {
 
 # -- numbers join the graph ------------------------------------------------------------------------------------------
 def require_none_read(builder: TraceBuilder, start: int, outputs: Sequence[Any]) -> None:
-    """Raise if constants of the graph, from a given node on, can only be numbers parsed from text."""
+    """Raise if constants of the graph, from node number `start` on, can only be numbers parsed from text."""
     rare = set(filter(_is_rare, builder.spelled))
     if not rare:
         return

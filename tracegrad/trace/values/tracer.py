@@ -54,13 +54,13 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
     def __init__(self, builder: TraceBuilder, node: Node):
         self.builder, self.node = builder, node
         self.frozen = ""
-        self.is_array = False  # of a value without axes: whether it is an array to NumPy, and no scalar
+        self.is_array = False  # of a value without axes: whether it is an array, and no scalar
         self.origin: Origin | None = None
         self.views: Any = ()
-        # How the array lies in memory: in row-major order, or as the stand-in does; and the inputs that decide it.
+        # Memory layout: row-major, or the layout of the stand-in. `asks` are the inputs that decide it, as bits.
         self.stand_in: StandIn | None = None
         self.asks = 0
-        self.starts: tuple[tuple[Tracer, int], ...] = ()  # of a window, until it is a view: where it lies
+        self.starts: tuple[tuple[Tracer, int], ...] = ()  # computed offsets of a window, until it is a view
         self.outside = False
 
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -73,7 +73,7 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         if op.aliases:
             return operands[0]._aliased(op, params, result)
         if type(result) is not tuple and len(result.node.aval.shape) < 2:
-            return result  # there is but one way in which that lies in memory
+            return result  # it has only one memory layout
         asks, odd = 0, False
         for x in operands:
             if isinstance(x, Tracer):
@@ -91,7 +91,7 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         watched = self.builder.open and is_watched()
         return self.builder.compute(self.node) if watched else self.builder.observe(self, asked)
 
-    # -- questions -------------------------------------------------------------------------------
+    # -- values ----------------------------------------------------------------------------------
     def _plain(self, asked: str) -> Any:
         """The value as plain Python would have it: an ndarray, a NumPy scalar or a Python number."""
         if not self.builder.open or (asked == "repr()" and not self.builder.here().knows(self)):
@@ -109,7 +109,7 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         if self.shape and self.builder.world.once and not self._is_differentiated() and self.builder.here().knows(self):
-            return np.array(self.builder.compute(self.node), dtype)  # of one call, whose elements these are
+            return np.array(self.builder.compute(self.node), dtype)  # the trace is of one call only
         if self.shape or self._is_differentiated():
             return super().__array__(dtype, copy)
         return np.asarray(self.concrete("the value"), dtype or self.dtype)
@@ -137,7 +137,7 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         if name in _OF_SCALARS and not self.shape and not self.is_array and hasattr(kind, name):
             of_float = name == "is_integer" and self.dtype.kind == "f"
             return self.item().is_integer if of_float else method_of(self, self.concrete(f"{name}()")[()], name)
-        has(self, name)  # or it is not known whether it has
+        has(self, name)  # raises if this is not known
         owner = kind.__name__ if self._immutable_scalars and not self.shape else "numpy.ndarray"
         raise AttributeError(f"'{owner}' object has no attribute {name!r}")
 
@@ -242,12 +242,12 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
             own: Tracer = self.builder.here().lift(self)
             return own._aliased(op, params, result)
         if not self.shape and not self.is_array and isinstance(op.form, Reshape):
-            return result  # an array is made of a scalar
+            return result  # a scalar becomes a new array
         several = type(result) is tuple
         asks = self.asks if isinstance(op.form, Reshape) else 0
         whole = self.stand_in is None and (self.origin is None or not self.origin.shared)
         if whole and (op.put is None or isinstance(op.form, Reshape)):
-            places: Any = None  # found when it is asked for
+            places: Any = None  # computed on demand
         else:
             places = view_by(op, params, self._place())
             if places is None:
@@ -271,7 +271,7 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
             place = lying(self._place())
         elif result.stand_in is not None or origin is None or origin.base is not self or origin.put is None:
             place = (self if origin is None and not result.starts else result)._place()[...]
-        root = result._root()  # where there is no place, that of a reshape is found when it is asked for
+        root = result._root()  # None: the layout of a reshape is computed on demand
         starts = root.starts if root is not self._root() else ()
         return self._registered(Tracer(self.builder, result.node), put, 0, place, starts=starts)
 
@@ -289,8 +289,8 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         return result
 
     def moves(self) -> list[tuple[Tracer, int]]:
-        """The computed positions on the path from the base of this view, each with the number of bytes by which one
-        step moves the view from its assumed layout."""
+        """The computed positions on the path from the base of this view. Each has the number of bytes by which one step
+        moves the view from its assumed layout."""
         results: list[tuple[Tracer, int]] = []
         x = self
         while x.origin is not None and x.origin.shared:
@@ -313,11 +313,11 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
         if not known:
             self.views = [weakref.ref(view)]
             return
-        if len(known) & (len(known) - 1) == 0:  # now and then, so that many live views do not cost their square
+        if len(known) & (len(known) - 1) == 0:  # at powers of 2, so that many live views do not cost quadratic time
             known[:] = [r for r in known if r() is not None]
         known.append(weakref.ref(view))
 
-    # -- the layout in memory ----------------------------------------------------------------------
+    # -- memory layout -----------------------------------------------------------------------------
     def lie_as(self, other: Tracer) -> None:
         """Become another reference to the value and memory of `other`."""
         self.asks = other.asks
@@ -342,7 +342,7 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
     def _lay_out(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any], result: Any) -> None:
         """Give the result of the op, or its several results, NumPy's memory layout."""
         known = [x for x in operands if isinstance(x, Tracer)]
-        if op.order == "picked":  # of the first, along whose repeated axes neighbours are the same element
+        if op.order == "picked":  # the layout of the first, which may repeat elements
             known = known[:1] if known[0] is operands[0] else []
             if not known or known[0]._is_plain():
                 return
@@ -431,7 +431,7 @@ class Tracer(Key, Spelling, ArrayMethods, Value):
     def _assign(self, new: Any) -> None:
         """Become `new`, as by an in-place update."""
         if self.builder.inner is not None:
-            self.builder.here().lift(self)._assign(new)  # which is refused
+            self.builder.here().lift(self)._assign(new)  # raises
         odd = self.stand_in is not None or self.origin is not None
         if self.frozen is READ_ONLY or (odd and not self._place().flags.writeable):
             raise ValueError(READ_ONLY)

@@ -22,10 +22,10 @@ __all__ = ["Apart", "Origin", "itself", "replayed", "require_not_apart", "requir
 
 class Origin(NamedTuple):
     """Origin of a view: its base, the function that writes to it (None: read-only), and the nodes of base and view when
-    it was made.
+    it was created.
 
-    `asks` are the inputs that decide by their layout whether it is a view; if it is a copy, it is not `shared`.
-    `starts` are computed places of the view in the base, with the bytes from one to the next.
+    `asks` are the inputs whose layouts decide whether it is a view; if it is a copy, it is not `shared`.
+    `starts` are computed offsets of the view in the base, with the bytes from one to the next.
     """
 
     base: Tracer
@@ -38,12 +38,12 @@ class Origin(NamedTuple):
 
 
 class Apart(NamedTuple):
-    """Separate array that a loop uses instead of a view, or the base of such a view; and the `varying` key of a loop
-    that keeps the view.
+    """Separate array that a loop uses instead of a view, or the base of this view; and the `varying` key with which the
+    loop uses the view.
 
-    `views` are the views that it may be after the loop; empty for a base. If it is the view it was made from unless
-    an iteration has changed that, the other fields say where it was made: the frame, the instructions of the loop,
-    and the node.
+    `views` are the views that it may be after the loop; empty for a base. It may be the original view unless an
+    iteration has changed it. The other fields then describe its creation: the frame, the instructions of the loop, and
+    the node.
     """
 
     array: Tracer
@@ -55,8 +55,7 @@ class Apart(NamedTuple):
 
 
 def require_not_apart(x: Tracer) -> None:
-    """End the trace on an update of an array if a loop has separated it, or a view of it, or has appended it to a
-    list."""
+    """End the trace on an update of an array if a loop has separated it or a view of it, or appended it to a list."""
     known: Any = x.builder.apart.get(id(x)) or x.builder.listed.get(id(x))
     if known is not None:
         raise x.builder.restarts(known[1])
@@ -70,8 +69,8 @@ def require_whole(x: Tracer) -> None:
 
 
 def require_views(builder: TraceBuilder, handed: Collection[Any]) -> None:
-    """End the trace if an escaping array that a loop used instead of a view would share memory with an outside array or
-    another result, or be read-only."""
+    """End the trace if an escaping array must be a view, but a loop has used a separate array instead. A view is needed
+    if it shares memory with an outside array or another result, or is read-only."""
     if not builder.apart:
         return
     arrays = {id(x): x for x in handed if hasattr(x, "origin") and (x.shape or x.is_array)}
@@ -103,7 +102,7 @@ def replayed(builder: TraceBuilder, result: Node, old: Node, new: Node) -> Node:
         return result if whole is result.operands[0] else builder.valued(whole)[result.picks].node
     if not result.operands:
         return result
-    # The other operands say which part of the first it is.
+    # The other operands select a part of the first.
     first = replayed(builder, result.operands[0], old, new)
     if first is result.operands[0]:
         return result
@@ -140,7 +139,7 @@ def take_shape(x: Any, shape: Any) -> None:
 
 
 def _whole(x: Any) -> Any:
-    """The array that takes the place of `x` among the arrays that share its memory."""
+    """The array that replaces `x` among the arrays that share its memory."""
     whole = type(x)(x.builder, x.node)
     for name in ("asks", "frozen", "is_array", "origin", "outside", "stand_in", "starts", "views"):
         setattr(whole, name, getattr(x, name))

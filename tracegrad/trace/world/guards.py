@@ -28,13 +28,13 @@ from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["GONE", "Assumptions", "Guard", "all_of", "copied", "is_number", "keys_of", "short"]
 
-# What reading a source raises where nothing is there.
+# The exceptions of reading a source that has no value.
 GONE = (LookupError, AttributeError, ValueError, ReferenceError, TypeError)
-# What is compared with == where it is not the same object.
+# Classes of values that are compared by == if they are not the same object.
 _ATOMS = (bool, int, float, complex, str, bytes, np.generic)
 # Numbers that can be inputs.
 _VARYING = (int, float, np.integer, np.floating)
-# What functions and methods are made of.
+# The parts of functions and methods that guards of code read.
 _OF_CODE = ("__code__", "__defaults__", "__func__")
 
 
@@ -188,7 +188,7 @@ def _same_item(a: Any, b: Any) -> bool:
     return exact(a) == exact(b) if isinstance(a, _ATOMS) else type(a) is tuple and _same_items([*a], [*b])
 
 
-# Of these, equal ones are the same to code that does not compare identities.
+# Classes whose equal instances only a comparison of identities can distinguish.
 _DISTINCT = frozenset({int, str, bytes, bool})
 
 
@@ -210,7 +210,7 @@ class Printed:
 
     def add(self, *values: Any, **options: Any) -> None:
         """Hold back `print(*values)` to the standard output."""
-        if self.out is None or sys.stdout is not self.out:  # what is printed there may be looked at
+        if self.out is None or sys.stdout is not self.out:  # code may read a replaced stream
             print(*values, **options)  # noqa: T201
             return
         text = io.StringIO()
@@ -234,15 +234,15 @@ class Assumptions:
     """Guards of one trace, and the keys of the locations that its calls write to."""
 
     varying: Collection[Hashable] = ()
-    asks_functions = False  # whether traced code asks for their signatures, and what else they have
+    asks_functions = False  # whether traced code reads signatures and other metadata of functions
 
     def __init__(self) -> None:
         self.guards: list[Guard] = []
         self.rewritten: frozenset[Hashable] = frozenset()
-        self.late: RunsPlainly | None = None  # what has ended the trace when it was over
-        self.streams = sys.stdout, sys.stderr  # to which people are told something
-        self.told = False  # whether the traced code has shown somebody something
-        self.class_asked = ""  # what to say of the call of `type` that was answered for a traced value
+        self.late: RunsPlainly | None = None  # the exception that aborted the trace at its end
+        self.streams = sys.stdout, sys.stderr  # the console
+        self.told = False  # whether the traced code has printed or logged
+        self.class_asked = ""  # the message about a call of `type` on a traced value
         self.printed = Printed()
         self.draws: Draws | None = None  # the random numbers that each call draws
 
@@ -284,7 +284,7 @@ class Assumptions:
         """The keys of number sources that must become inputs: they held another float during tracing, or each call
         writes to them or to their containers."""
         numbers = [g for g in self.guards if g.is_of_number]
-        acts = any(g.source.acts for g in numbers)  # a function of the user's is asked where all guards before it hold
+        acts = any(g.source.acts for g in numbers)  # guards that call user functions depend on the guards before them
         failed = [g for g in self._failed() if g.is_of_number] if acts else [g for g in numbers if not g.holds()]
         return [
             g.source.key
@@ -317,7 +317,7 @@ def _around(source: Source) -> list[Source]:
 def _now(capture: Capture) -> str:
     try:
         value = capture.source.read() if capture.source else None
-    except Exception:  # reading runs code of the user's
+    except Exception:  # reading runs user code
         return ""
     return f" but {short(value)}"
 

@@ -122,7 +122,7 @@ def _names(code: types.CodeType) -> set[str]:
 def _name_of(x: Any, fun: types.FunctionType) -> str:
     """A description of an impure object; "" for a permitted one."""
     cls: Any = type(x)
-    named = cls if is_user_code(cls) and not isinstance(x, type) else x  # whose own code is not to run
+    named = cls if is_user_code(cls) and not isinstance(x, type) else x  # reading from `x` would run user code
     name = str(getattr(named, "__qualname__", cls.__qualname__))
     if id(x) in _NAMED:
         dates = isinstance(x, type) and id(x) in REFUSED

@@ -122,7 +122,7 @@ def cached(real: Any, within: Source, world: Any) -> Any:
             inside = _run(world, real, within, args, kwargs)
             if _is_value(inside):
                 return inside
-            try:  # else it is the object that the cache has, which may be changed, or is another's to change
+            try:  # a mutable result must be the object in the cache
                 inputs = _given(args, kwargs, world, True)
             except _Inside:
                 return inside
@@ -148,7 +148,7 @@ def _answer(world: Any, real: Any, args: Any, kwargs: Any) -> tuple[Any, type[Ca
         raise world.builder.gives_up(f"{name}, which has a cache, may read what was written before it is called")
     if world.once:
         return real(*args, **kwargs), Cached
-    # Before it is known whether a call comes here, its guards have asked.
+    # Guards read the cache before it is known whether a call reaches this line.
     acts = any(x for *_, x in _state(real, (*args, *kwargs.values())))
     kind = Remembered if acts and world.builder.guards else Cached
     missed, held, beside = real.cache_info().misses, world.held(), Unseen()
@@ -157,7 +157,7 @@ def _answer(world: Any, real: Any, args: Any, kwargs: Any) -> tuple[Any, type[Ca
     try:
         with world.builder.aside():
             answer = real(*args, **kwargs)
-    except Exception as error:  # whatever it is, no cache keeps it: the call does all that again
+    except Exception as error:  # no cache stores exceptions, so a call runs the function again
         beside.restore()
         raise world.builder.gives_up(f"{name}, which has a cache, raises {type(error).__name__}") from error
     changed = [g for g in held if not g.holds()] if real.cache_info().misses != missed else []
@@ -180,18 +180,18 @@ def _given(args: Any, kwargs: Any, world: Any, told: bool) -> tuple[Any, dict[st
 
 
 def _outside(x: Any, world: Any, told: bool) -> Any:
-    """The argument to pass to the cache; raises `_Inside` if it must not get there. A traced number is read if `told`:
-    the cache may differ from the function."""
+    """The argument to pass to the cache; raises an exception if it must not be a key. A traced number is read only if
+    the result of the cache may differ from the result of the function, which is the last argument."""
     if isinstance(x, Carrier):
         return _asked(x, told)
     if isinstance(x, function_proxies.VALUES):
         if isinstance(x, str) and spells(x):
-            raise _Inside  # where it is seen what becomes of it
+            raise _Inside  # the trace follows the uses of the text
         return x
     if type(x) is tuple:
         return tuple([_outside(y, world, told) for y in x])
     if type(x).__hash__ is None:
-        hash(function_proxies.unshadowed(x))  # raises what Python raises
+        hash(function_proxies.unshadowed(x))  # raises Python's error
     result = function_proxies.unshadowed(x)
     if result is x:
         result = world.real_of(x)
@@ -205,7 +205,7 @@ def _asked(x: Any, told: bool) -> Any:
     if builder is None:
         raise _Inside
     if x.shape or x.is_array:
-        hash(x)  # raises too
+        hash(x)  # raises Python's error
     here = builder.here()
     if not here.knows(x) or here.has_derivative(x.node) or not told:
         raise _Inside

@@ -32,21 +32,22 @@ from tracegrad.trace.sources.sources import CALLS, Source
 __all__ = ["note_written", "require_not_remembered"]
 
 
-# By the functions, the keys of the places that traces of them have written to.
+# The keys of the locations that traces have written to, by function.
 _WRITTEN: weakref.WeakKeyDictionary[Any, set[Hashable]] = weakref.WeakKeyDictionary()
 
 
 def note_written(function: Any, places: Collection[Hashable]) -> None:
     """Record the locations that a trace of a function writes to."""
     if places:
-        with contextlib.suppress(TypeError):  # of what cannot be referred to weakly
+        with contextlib.suppress(TypeError):  # a callable without weak references
             _WRITTEN.setdefault(function, set()).update(places)
 
 
 def require_not_remembered(builder: TraceBuilder, asked: int, outputs: Sequence[Any]) -> None:
-    """Raise if a guard from number `asked` on compared a differentiated value with the elements of an outside one and
-    found them equal, and no output has a derivative, or an output depends on values that the function stored in an
-    earlier call."""
+    """Raise if a memoized result loses a derivative.
+
+    A guard from this number on must have compared a differentiated value with the elements of an outside one, as equal.
+    Moreover no output has a derivative, or an output depends on values that the function stored in an earlier call."""
     partly = any(not is_literal(x) and builder.has_derivative(x.node) for x in outputs)
     if partly and not _reads_own(builder, outputs):
         return

@@ -19,7 +19,7 @@ from tracegrad.trace.sources.sources import Cell, Global, Source
 
 __all__ = ["Written", "variables"]
 
-# Of more objects nobody asks whether one of them was written to.
+# The number of objects that is searched for a written one; more count as written.
 _MOST_REACHED = 10_000
 _LISTS = (list, tuple, set, frozenset, deque)
 
@@ -46,7 +46,7 @@ class Written:
     def __init__(self, world: Any):
         self._world = world
         self._objects: set[int] = set()
-        self._arrays = False  # some array or Tensor; others may be views of that
+        self._arrays = False  # whether any array or Tensor was written; others may be views of it
         for effect in world.changed:
             self._arrays |= effect.memory is not None
             if effect.kind != "cell" and not _is_space(effect):
@@ -116,5 +116,5 @@ def _held(cls: type) -> list[Any]:
 
 
 def _is_space(effect: Any) -> bool:
-    """Whether the effect assigns a global variable, which is found by its name."""
+    """Whether the effect assigns a global variable, which code reads by name."""
     return effect.kind == "item" and hasattr(effect.holder, "parent") and isinstance(effect.holder.parent, dict)

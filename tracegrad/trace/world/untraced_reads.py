@@ -2,8 +2,8 @@
 
 Traced code receives classes unchanged. Their methods run as shadows (`tracegrad.trace.sources.class_patching`), except
 `__del__`, and traced code gets shadows of the containers and objects in class attributes. Other reads by the classes
-and their methods are invisible. The end of a trace therefore guards everything that names in such code may mean, read
-or not: class attributes, and the globals and closure variables of these methods and of functions they call.
+and their methods are invisible. The end of a trace therefore guards every value that a name in the code may refer to,
+read or not: class attributes, and the globals and closure variables of the methods and of functions they call.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class Natives:
         self._states: list[tuple[State, Source]] = []
         self._as_they_are: dict[int, tuple[Any, dict[str, Any], dict[str, Any]]] = {}
         self._names: set[str] = set()
-        self._whole: dict[Any, None] = {}  # the classes of which traced code may list all that they have
-        self._families = False  # whether it may list those that derive from a class
+        self._whole: dict[Any, None] = {}  # classes whose attributes traced code may list
+        self._families = False  # whether traced code may list subclasses
         self._lent = Lent()
         self._descriptors: dict[int, tuple[Any, Source]] = {}
-        self._places: dict[int, Source] = {}  # by the ids of what classes hold, where they do
-        self.classes_of_arrays: set[type] = set()  # that arrays from outside have and no traced value, as `memmap`
+        self._places: dict[int, Source] = {}  # the sources of class attributes, by the id of the value
+        self.classes_of_arrays: set[type] = set()  # of outside arrays, such as `memmap`; no traced value has them
 
     def note(self, cls: Any, methods: bool = True) -> None:
         """Note that traced code may read attributes of this class, and run its `methods` untraced."""
@@ -72,7 +72,7 @@ class Natives:
             if methods and not self._classes.get(cls, False):
                 for c in [c for c in cls.__mro__ if is_user_code(c)]:
                     for function in [f for x in vars(c).values() for f in functions_of(x) if is_user_function(f)]:
-                        if not self.world.once:  # what is done is to stay
+                        if not self.world.once:  # the changes of a single call must stay
                             self._unseen.watch(function)
                         self._unasked.watch(function)
                         if tells_objects_apart(function, deep=True):
@@ -121,7 +121,7 @@ class Natives:
 
     def asked_for_class(self, x: Any) -> None:
         """Note that traced code reads the class of an array, which may be an outside array."""
-        captures = list(self.world.builder.captures.values())  # what is assumed of one may be another
+        captures = list(self.world.builder.captures.values())  # a copy, which stays the same in the loop
         for c in captures:
             if c.node is x.node and c.source is not None:
                 self.world.assume(c.source, "type", type(c.array))
@@ -134,7 +134,7 @@ class Natives:
         known = type(x) in _HELD or isinstance(x, np.ndarray | TensorCarrier)
         if not known and (hasattr(type(x), "__get__") or _is_fixed(x) or name == "_abc_impl"):
             return False
-        if self.world.writes.rewritten(cls, name):  # what traced code has put there is real
+        if self.world.writes.rewritten(cls, name):  # a value that traced code assigned needs no stand-in
             return False
         self._places[id(x)] = Static(cls, name)
         return True
@@ -327,7 +327,7 @@ class Natives:
         if is_own_class(cls):
             return
         function_metadata.guard_class(self.world, cls, self._names)
-        result = vars(cls).get("__new__") if issubclass(cls, tuple) else None  # of a named tuple
+        result = vars(cls).get("__new__") if issubclass(cls, tuple) else None  # a named tuple
         if defaults := getattr(getattr(result, "__func__", result), "__defaults__", None):
             self.world.assume(Attribute(Attribute(Fixed(cls, cls.__name__), "__new__"), "__defaults__"), "is", defaults)
         missing = frozenset([name for name in sorted(self._names) if not self._static(Static(cls, name))])
@@ -345,7 +345,7 @@ class Natives:
 
     def _guard_bases(self, classes: list[Any], matches: bool) -> None:
         """Guard the bases of classes if they may be listed; if code `matches` objects, guard registrations with
-        abstract base classes, which `match` reads without a trace of it."""
+        abstract base classes, which `match` reads unseen."""
         if not self._names.isdisjoint(_ORDERS):
             for cls in classes:
                 self.world.assume(Attribute(Fixed(cls, cls.__name__), "__mro__"), "items", all_of(cls.__mro__))
@@ -419,7 +419,7 @@ def _calls_of_new(code: types.CodeType) -> frozenset[int] | None:
     if "__new__" in code.co_consts:
         return None
     results: set[int] = set()
-    depth = None  # of the stack, from where such a method was loaded
+    depth = None  # the stack depth, relative to the point at which a `__new__` was loaded
     for step, following in itertools.pairwise(decoded(code)):
         loads = step.argval == "__new__" and step.opname in _LOADS_ATTRIBUTE
         if depth is not None:
@@ -427,7 +427,7 @@ def _calls_of_new(code: types.CodeType) -> frozenset[int] | None:
             if loads or step.opcode in dis.hasjrel:
                 return None
             if depth < (step.opname == "PRECALL"):  # the first half of a call
-                results.update(range(step.offset, following.offset, 2))  # a frame may be at what caches a call
+                results.update(range(step.offset, following.offset, 2))  # a frame may be at the inline cache of a call
             if depth < 0:
                 if not step.opname.startswith("CALL"):
                     return None
@@ -459,13 +459,13 @@ def _is_fixed(x: Any) -> bool:
     return tree.is_node(x) or isinstance(x, (np.ndarray, Carrier, *function_proxies.VALUES)) or is_constant(x)
 
 
-# What may hold objects of the user's, in a class as elsewhere.
+# Classes whose instances may hold user objects.
 _HELD = LENT | {tuple, types.MethodType}
-# What leads to what the bases of a class have, where the class has something of the same name.
+# Names by which code reads attributes of base classes that a class overrides.
 _OF_BASES = {"super", "__mro__", "__base__", "__bases__"}
-# What lists the classes that a class is of.
+# Names by which code lists the bases of a class.
 _ORDERS = {"__mro__", "__base__", "__bases__", "mro"}
-# Classes of what traced code matches, if not the user's.
+# The built-in and NumPy classes that `match` may test, in addition to user classes.
 _PATTERNS = (np.ndarray, np.float64, float, int, str, list, dict, tuple)
 _MATCH_CLASS = dis.opmap["MATCH_CLASS"]
 _LOADS = ("LOAD_GLOBAL", "LOAD_NAME")

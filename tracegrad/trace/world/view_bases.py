@@ -155,7 +155,7 @@ def _places(x: Array) -> Array:
     """The number of each element of a view in its base, in row-major order."""
     base, size = x.base, x.itemsize
     assert base is not None
-    numbers = np.empty(base.size, np.int64)  # by the elements as they lie in memory
+    numbers = np.empty(base.size, np.int64)  # indexed by the position of the element in memory
     laid = np.lib.stride_tricks.as_strided(numbers, base.shape, [s // size * 8 for s in base.strides])
     laid[...] = np.arange(base.size).reshape(base.shape)
     strides = [s // size * 8 for s in x.strides]

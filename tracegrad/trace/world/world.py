@@ -13,11 +13,11 @@ attribute and item that it reads goes through `World.translate`, which handles i
 - a module, function, class or other object is guarded by identity; user functions and objects become shadows.
   State that they may read outside of shadows is guarded at the end (`tracegrad.trace.world.untraced_reads`).
 
-Seen: all reads of Python user code through names, attributes and items, at any depth, in called functions and installed
-packages too, and also reads that find nothing. Not seen: reads by functions of NumPy, SciPy and C code; all attributes
-of an object whose methods they call are guarded. An array from an unseen read is captured by identity when it meets a
-traced value. Values that cannot be read again (clocks, iterators, buffers) are refused. Random numbers are drawn at
-each call (`tracegrad.trace.random.draws`).
+A trace sees all reads of Python user code through names, attributes and items, at any depth, in called functions and
+installed packages too, and also reads that find nothing. It does not see reads by functions of NumPy, SciPy and C code;
+all attributes of an object whose methods they call are guarded. An array from an unseen read is captured by identity
+when an operation combines it with a traced value. Values that cannot be read again (clocks, iterators, buffers) are
+refused. Random numbers are drawn at each call (`tracegrad.trace.random.draws`).
 
 Traced code does not change the world during tracing. Its writes are logged (`write_log.py`) and become effects, which
 every call repeats. A number that a function writes is an input from the second trace on.
@@ -66,7 +66,7 @@ from tracegrad.trace.world.write_log import Writes
 
 __all__ = ["World"]
 
-# Each object in an array of them is guarded.
+# The size limit of an array of objects, each of which is guarded.
 MOST_OBJECTS = 1000
 
 
@@ -94,14 +94,14 @@ class World(Assumptions):
     def __init__(self, builder: TraceBuilder, varying: Collection[Hashable] = (), shared: Any = None):
         super().__init__()
         self.builder, self.varying = builder, varying
-        self.shared = shared  # the function, if others of equal code are to find the trace
+        self.shared = shared  # the function, if other functions of equal code may use the trace
         self.by_identity = False
         self._one, self._whole = ARRAYS in varying, False
-        self.adds_to_sets: bool | None = False  # and does nothing else with them; None if some code does
+        self.adds_to_sets: bool | None = False  # whether code only adds to sets; None if some code uses them otherwise
         self._compares = False
         self._warned = WARNED.count
-        self._partials: list[Any] = []  # that were made for traced code
-        self._of_objects: list[tuple[Source, Any, Any]] = []  # arrays of objects: what stands for them, as it was
+        self._partials: list[Any] = []  # partial functions made for traced code
+        self._of_objects: list[tuple[Source, Any, Any]] = []  # arrays of objects: stand-in, and its copy
         self._several = False  # whether traced code has several traced values for one array
         self._passed: dict[int, tuple[Any, Any, Source]] = {}
         self._views = Views(self)
@@ -114,8 +114,8 @@ class World(Assumptions):
         self.writes = Writes()
         self.booleans = BOOLEANS in varying
         self.gave_booleans = False
-        self.generators: dict[int, Any] = {}  # of random numbers, from outside, by identity: what stands for each
-        self.made: dict[int, Any] = {}  # those that traced code has made
+        self.generators: dict[int, Any] = {}  # outside random generators and their stand-ins, by id
+        self.made: dict[int, Any] = {}  # random generators that traced code has made, by id
         self.natives = Natives(self)
 
     # -- entry points ------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class World(Assumptions):
             self.natives.note(type(value), methods=copied or collection)
         if known is None:
             package = "" if self.once or isinstance(value, types.FunctionType) else opaque_package(value)
-            # `function` and `_container` enter what they make before they fill it: it may lead to itself.
+            # `function` and `_container` enter a stand-in before they fill it, because it may refer to itself.
             make = self._container if collection or copied else self._shadow
             result = opaque_object(self, value, package) if package else make(value, source)
             known = self._seen[id(value)] = (value, result)
@@ -217,7 +217,7 @@ class World(Assumptions):
 
     def _guard_object(self, value: Any, source: Source, known: bool) -> None:
         if self.shared is not None and function_proxies.is_structural(value):
-            # Another function, or object of the class, will do if what is read of it is the same.
+            # The trace is valid for another function or object of the class if all values read from it are the same.
             first = self._places[id(value)]
             if first.key != source.key:
                 self.assume(source, "same", first)
@@ -376,7 +376,7 @@ class World(Assumptions):
         if isinstance(value, types.MethodType):
             owner = self.translate(value.__self__, Attribute(source, "__self__"))
             if replacement(value.__self__) is not None:
-                return getattr(owner, value.__name__)  # what stands for the object has methods of its own
+                return getattr(owner, value.__name__)  # the stand-in of the object has its own methods
             return types.MethodType(self.translate(value.__func__, Attribute(source, "__func__")), owner)
         if isinstance(value, functools.partial):
             return self._partial(value, source)
@@ -433,7 +433,7 @@ class World(Assumptions):
         return self.writes.copied(result, source)
 
     def items_of(self, loan: Loan) -> list[tuple[Any, Any]]:
-        """All keys (or positions) and translated items of a container proxy; leaves guards."""
+        """All keys (or positions) and translated items of a container proxy; records guards."""
         real, source = loan.real, loan.source
         if self.open and isinstance(real, dict | set):
             self._require_values(real, f"the keys of {source} are" if isinstance(real, dict) else f"{source} holds")
@@ -486,7 +486,7 @@ class World(Assumptions):
         except RunsPlainly as late:
             self.late = late
         finally:
-            self.natives.restore()  # of the classes that were found on the way
+            self.natives.restore()  # for the classes that `guard` has noted
         self.open = False
         self.guards = [g for g in self._guards.values() if g.holds()]
         for each in (self._guards, self._seen, self._places, self._structural, self._partials, self._of_objects):

@@ -45,13 +45,13 @@ class Writes:
     def __init__(self) -> None:
         self._copies: dict[int, Watched] = {}
         self._lent: dict[int, Any] = {}
-        self._reals: dict[int, Any] = {}  # the same by what they stand for
+        self._reals: dict[int, Any] = {}  # container proxies, by the id of the real container
         self._objects: dict[int, Any] = {}
-        self._owners: dict[int, Any] = {}  # the same by their `__dict__`, which may be found by itself
-        # Classes and traced functions, which are given out as they are; and the tracers put in them for numbers.
+        self._owners: dict[int, Any] = {}  # object shadows, by the id of the real `__dict__`
+        # Classes and traced functions, which traced code receives unchanged, and tracers that replace numbers in them.
         self._open: dict[Any, dict[str, Any]] = {}
         self._planted: dict[Hashable, tuple[Any, Any, Any, Any]] = {}
-        self._held: dict[int, tuple[Any, Any, Source]] = {}  # containers of classes
+        self._held: dict[int, tuple[Any, Any, Source]] = {}  # containers in class attributes
         self._functions: list[tuple[Any, Any, dict[str, Any]]] = []
         self._spaces: dict[int, function_proxies.Globals] = {}
         self._cells: dict[int, tuple[types.CellType, types.CellType, Source]] = {}
@@ -59,7 +59,7 @@ class Writes:
         self._unfilled: dict[int, Source] = {}
         self._arrays: dict[int, tuple[Any, Any, Source]] = {}
 
-    # -- what is given out -------------------------------------------------------------------------
+    # -- proxies and copies ------------------------------------------------------------------------
     def lend(self, real: Any, source: Source, world: Any) -> Any:
         """The proxy of a list, dict, set or deque."""
         result = lend(real, source, world)
@@ -178,7 +178,7 @@ class Writes:
     def fill(self, cell: types.CellType, translate: Callable[[Any, Source], Any]) -> None:
         """Translate the contents of a cell once; an empty cell stays empty."""
         source = self._unfilled.pop(id(cell), None)
-        # The source may lead through a class, which has functions of ours in the place of its own for now.
+        # The source may lead through a class, whose functions are replaced during the trace.
         held = function_proxies.EMPTY if source is None else function_proxies.contents(source.parent)
         if source is not None and held is not function_proxies.EMPTY:
             cell.cell_contents = translate(held, source)
@@ -205,7 +205,7 @@ class Writes:
     def arrays(self, output: Callable[[Any], Piece]) -> Iterator[Effect]:
         """The effects on arrays; `output` makes the template of a traced value."""
         for value, node, source in self._arrays.values():
-            if value.origin is None and value.node is not node:  # into a view is into its base
+            if value.origin is None and value.node is not node:  # a write into a view is a write into its base
                 yield Effect("data", source, None, output(value))
 
     def effects(self, template: Template) -> Iterator[Effect]:

@@ -11,7 +11,7 @@ __all__ = ["fixed_point"]
 
 
 def fixed_point(f: Callable[..., Any], a: Any, x0: Any, distance: Callable[..., Any], tol: float) -> Any:
-    """`x = f(a)(x)`, by applying that from `x0` on until `distance(x, before) <= tol`; with a derivative in `a`.
+    """Iterate `x = f(a)(x)` from `x0` until `distance(x, before) <= tol`; the result is differentiable in `a`.
 
     >>> newton = lambda a: lambda x: 0.5 * (x + a / x)
     >>> print(f"{fixed_point(newton, 2.0, 1.0, lambda x, y: abs(x - y), 1e-12):.6f}")

@@ -10,7 +10,7 @@ __all__ = ["broadcast"]
 
 
 def broadcast(x: Any, target: Any) -> Any:
-    """Broadcast a tangent to the shape of `target`, complex if that is.
+    """Broadcast a tangent to the shape of `target`; the result is complex if `target` is complex.
 
     >>> broadcast(np.ones((1, 2)), np.zeros((2, 2)))
     array([[1., 1.],

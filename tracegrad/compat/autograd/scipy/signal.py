@@ -20,7 +20,7 @@ def convolve(
 ) -> Any:  # fmt: skip
     """Convolve `A` and `B` along the pairs `axes` (all), and contract them along the pairs `dot_axes`.
 
-    The axes of the result are the others of `A`, the others of `B`, and those of the convolution.
+    The axes of the result are the other axes of `A`, the other axes of `B`, and the convolved axes.
 
     >>> print(convolve(np.array([1.0, 2.0, 3.0]), np.array([1.0, 10.0])))
     [ 1. 12. 23. 30.]
@@ -39,7 +39,7 @@ def convolve(
     ):
         raise ValueError(located("One array must be larger than the other along all convolved dimensions"))
     windows = sliding_window_view(np.pad(A, padding), [np.shape(B)[k] for _, k in pairs], [i for i, _ in pairs])  # type: ignore[call-overload]
-    # The axes of A, then those of the windows; equal numbers are summed over.
+    # The axes of A, then the axes of the windows; axes with equal numbers are summed over.
     of_a = [*range(np.ndim(A)), *(np.ndim(A) + k for _, k in pairs)]
     of_b = [np.ndim(A) + k for k in range(np.ndim(B))]
     for i, k in dots:
