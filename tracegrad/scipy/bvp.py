@@ -72,7 +72,7 @@ class Places:
         self.state, self.unknown = state, unknown
 
     def of_law(self, fun: Function, jac: Any) -> tuple[Any, Any]:
-        """`fun` of columns, and its derivatives in them and in the parameters."""
+        """Return `fun` on columns, and its derivatives with respect to the columns and the parameters."""
 
         def flat(fun: Function) -> Function:
             return lambda x, y, *p: self.state.pack(inlined(fun)(x, *self._given((y,), p)), y.shape[1:])
@@ -84,7 +84,7 @@ class Places:
         return self._made(fun, flat, "fun"), derivatives
 
     def of_ends(self, bc: Function, jac: Any) -> tuple[Any, Any]:
-        """`bc` of two columns, and its derivatives in these and in the parameters."""
+        """Return `bc` on two columns, and its derivatives with respect to the columns and the parameters."""
         wanted = (0, 1) if self.unknown is None else (0, 1, 2)
 
         def flat(bc: Function) -> Function:
@@ -99,7 +99,7 @@ class Places:
         return self._made(bc, flat, "bc"), derivatives
 
     def solved(self, found: Any) -> Any:
-        """Convert a solution to pytrees; for an array it stays a spline."""
+        """Convert a solution to pytrees; the spline of an array state is unchanged."""
         if not self.state.flat:
             spline, shape = found["sol"], found["x"].shape
             found["sol"] = lambda x: self.state.along(spline(x), np.shape(x))
@@ -119,7 +119,7 @@ class Places:
 
 
 def _columns(fun: Function) -> Function:
-    """Compute the derivatives of each result column in the same column of `y`, and in the parameters."""
+    """Differentiate each result column with respect to the same column of `y`, and to the parameters."""
 
     def call(x: Any, y: Any, *p: Any) -> Any:
         n, m = y.shape

@@ -16,7 +16,7 @@ __all__ = ["bounds_of", "constraints_of"]
 def bounds_of(vector: Vector, bounds: Any) -> Any:
     """Convert bounds to SciPy's format for the elements of the vector.
 
-    For an array they have SciPy's format already; for a pytree they are a pair of pytrees. ValueError for others.
+    Bounds of an array already have SciPy's format. Bounds of a pytree are a pair of pytrees; ValueError otherwise.
     """
     if bounds is None or (vector.is_array and not hasattr(bounds, "lb")):
         return bounds
@@ -32,8 +32,10 @@ def bounds_of(vector: Vector, bounds: Any) -> Any:
 
 
 def constraints_of(vector: Vector, constraints: Any, bends: bool) -> Any:
-    """Constraints as SciPy takes them, on the vector, with compiled Jacobians where none are given, and with compiled
-    Hessians if the method takes `bends`."""
+    """Convert constraints to SciPy's format, as functions of the vector.
+
+    Missing Jacobians are derived and compiled, and missing Hessians too if the method uses Hessians.
+    """
     if isinstance(constraints, dict) or hasattr(constraints, "lb"):
         return _constraint(vector, constraints, bends)
     return [_constraint(vector, c, bends) for c in constraints]
@@ -56,6 +58,6 @@ def _constraint(vector: Vector, given: Any, bends: bool) -> Any:
     hess = given.hess
     if callable(hess) and not isinstance(hess, BFGS):
         hess = OfVector(hess, vector)
-    elif bends and isinstance(hess, BFGS):  # the default
+    elif bends and isinstance(hess, BFGS):  # SciPy's default
         hess = fun.weighted_hessian()
     return NonlinearConstraint(fun, given.lb, given.ub, jac, hess, given.keep_feasible)

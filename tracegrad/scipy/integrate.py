@@ -64,7 +64,7 @@ def solve_ivp(
 
 
 class Derivative(Residuals):
-    """Right-hand side: its result has the structure of its argument."""
+    """Right-hand side of a system, a function whose result has the structure of its argument."""
 
     @cached_property
     def _elements(self) -> Any:
@@ -76,7 +76,7 @@ def _column(y: Any) -> Any:
 
 
 def _events(vector: Vector, events: Any) -> Any:
-    """Events as SciPy takes them, of the vector."""
+    """Convert events to SciPy's format, as functions of the vector."""
     if events is None or vector.flat:
         return events
     return [_event(vector, event) for event in ([events] if callable(events) else events)]

@@ -15,11 +15,11 @@ from tracegrad.utils.svg import LETTER, TEXT, document, number, rectangle, words
 
 __all__ = ["LossPlot"]
 
-BETWEEN = 0.25  # seconds until the picture is drawn again
+BETWEEN = 0.25  # seconds between two updates of the picture
 WIDTH, HEIGHT = 560.0, 300.0
 LEFT, RIGHT, TOP, BOTTOM = 84.0, 24.0, 46.0, 44.0
-MOST = 400  # points of the line
-STEEP = 100.0  # from this ratio of the largest to the least loss on, the axis is of their logarithms
+MOST = 400  # points of the curve, at most
+STEEP = 100.0  # smallest ratio of the largest to the least loss for which the axis is logarithmic
 
 
 class LossPlot:
@@ -92,7 +92,7 @@ def _loss_of(result: Any) -> float | None:
 
 
 def _in_notebook() -> bool:
-    """Whether a kernel of IPython's runs, which has a page to draw on; its terminal has none."""
+    """Whether an IPython kernel runs, which can display a picture; the IPython terminal cannot."""
     shell = sys.modules.get("IPython")
     running = None if shell is None else shell.get_ipython()
     return running is not None and hasattr(running, "kernel")
@@ -140,7 +140,7 @@ def _curve(points: list[tuple[float, float]]) -> Iterator[str]:
 
 
 def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return at most this number of the points, including the last."""
+    """Return every n-th point, including the last, so that the curve has at most the maximum number."""
     step = -(-len(points) // MOST)
     return points[::-step][::-1]
 

@@ -20,7 +20,8 @@ __all__ = ["minimize"]
 
 WHAT = "tracegrad.scipy.minimize"
 
-# What each method takes beside the function; one that is not here takes its gradient, as a method of the user's may.
+# The methods without derivatives, with Hessians, and with Hessian-vector products. All methods that are not in the
+# first list use gradients, and so may a method of the user.
 _NOTHING = ("nelder-mead", "powell", "cobyla", "cobyqa")
 _HESSIANS = ("dogleg", "trust-exact")
 _PRODUCTS = ("newton-cg", "trust-ncg", "trust-krylov", "trust-constr")
@@ -76,7 +77,7 @@ def minimize(
 
 
 def _derivatives(objective: OfVector, method: str, jac: Any, hess: Any, hessp: Any) -> dict[str, Any]:
-    """Return the function and its derivatives as SciPy takes them."""
+    """Return the function and its derivatives as arguments of SciPy."""
     vector, options = objective.vector, dict[str, Any]()
     if jac is True or (jac is None and method not in _NOTHING):
         both = objective.value_and_gradient()
@@ -105,7 +106,7 @@ def _packed(gradient: OfVector) -> Callable[..., Any]:
 def _callback(vector: Vector, callback: Any, progress: Progress, value: Callable[[Any], Any]) -> Any:
     """Make the function that SciPy calls after each iteration; `value` evaluates the objective.
 
-    SciPy chooses the arguments by the callback's parameter names, but some methods pass the position alone.
+    SciPy chooses the arguments by the callback's parameter names, but some methods pass the point alone.
     """
     if callback is None:
         return (lambda *_: progress.iterated()) if progress.shown else None

@@ -11,7 +11,7 @@ from typing import Any
 
 __all__ = ["Progress"]
 
-BETWEEN = 0.1  # seconds until the line is written again
+BETWEEN = 0.1  # seconds between two updates of the line
 
 
 class Progress:
@@ -51,7 +51,7 @@ class Progress:
         return call
 
     def iterating(self, jac: Any) -> Any:
-        """Wrap `jac`, if it is a function; each call of it counts as an iteration."""
+        """Wrap `jac` if it is a function; each of its calls counts as an iteration."""
         if not self.shown or not callable(jac):
             return jac
 

@@ -19,8 +19,8 @@ __all__ = ["Vector", "as_given"]
 class Vector:
     """Layout of the leaves of a pytree in a vector, one after the other, each in C order.
 
-    Unpacked leaves have their shapes and, if they were floating, their dtypes; others are float64. `what` is the public
-    function, `name` its argument.
+    Unpacked leaves have the original shapes. Floating leaves have the original dtypes, and other leaves are float64.
+    `what` is the public function, `name` its argument.
 
     `DTypeError` if a leaf is no real number or array of real numbers, and ValueError if there are no leaves.
 
@@ -51,18 +51,18 @@ class Vector:
 
     @property
     def is_array(self) -> bool:
-        """Whether it is of an array alone."""
+        """Whether the pytree is a single array."""
         return self.structure == _LEAF
 
     @property
     def key(self) -> Any:
-        """Return a key that differs for other layouts."""
+        """Return the cache key: equal keys mean equal layouts."""
         return self.structure, self.shapes, self.dtypes
 
     def pack(self, x: Any, behind: tuple[int, ...] = ()) -> Any:
-        """Pack a pytree of this structure into a vector; a list may stand for an array.
+        """Pack a pytree of this structure into a vector; a list is converted to an array.
 
-        The leaves may have more axes `behind` theirs. ShapeError for another structure or shape.
+        The leaves may have additional trailing axes. ShapeError for another structure or shape.
         """
         if self.is_array and isinstance(x, list | tuple):
             x = np.reshape(joined(tree.leaves(x), behind), (-1, *self.shapes[0][1:], *behind))
@@ -83,7 +83,7 @@ class Vector:
         return v if self.flat else self.along(v, ())
 
     def along(self, v: Any, behind: tuple[int, ...]) -> Any:
-        """Unpack an array whose first axis is the vector's, with more axes `behind`, into a pytree."""
+        """Unpack an array into a pytree; its first axis is the vector, and its other axes trail in each leaf."""
         parts = [np.reshape(v[i:j], shape + behind) for shape, (i, j) in zip(self.shapes, pairwise(self.cuts))]
         parts = [part if dtype == np.float64 else part.astype(dtype) for part, dtype in zip(parts, self.dtypes)]
         return tree.unflatten(self.structure, [part if part.shape else part[()] for part in parts])
@@ -91,7 +91,7 @@ class Vector:
     def spread(self, end: Any, default: float) -> Any:
         """Pack a bound into a vector: a number, or a pytree of arrays that broadcast to the leaves.
 
-        None is `default`.
+        None means `default`.
         """
         if end is None or np.isscalar(end):
             return np.full(self.size, default if end is None else end, np.float64)
@@ -99,7 +99,7 @@ class Vector:
         return joined([np.broadcast_to(default if x is None else x, s) for x, s in zip(parts, self.shapes)])
 
     def place(self, i: int) -> str:
-        """Return the user's name of element `i` of the vector.
+        """Return the name of element `i` of the vector in terms of the pytree.
 
         >>> Vector("minimize", "x0", {"w": np.ones((2, 2)), "b": 3.0}).place(3)
         "x0['w'][1, 0]"
@@ -114,7 +114,7 @@ _NUMBERS = (bool, int, float, np.generic)
 
 
 def joined(leaves: Sequence[Any], behind: tuple[int, ...] = ()) -> Any:
-    """Concatenate leaves, ndarrays or traced, as float64; more axes `behind` the flattened ones are kept."""
+    """Flatten leaves, ndarrays or traced values, and concatenate them as float64; trailing axes stay axes."""
     rows: list[Any] = [leaf if isinstance(leaf, Carrier) else np.asarray(leaf, np.float64) for leaf in leaves]
     rows = [np.reshape(row, (-1, *behind)) for row in rows]
     rows = [row if row.dtype == np.float64 else row.astype(np.float64) for row in rows]
@@ -122,7 +122,7 @@ def joined(leaves: Sequence[Any], behind: tuple[int, ...] = ()) -> Any:
 
 
 def as_given(x: Any) -> Any:
-    """`x`, or the array that it means to SciPy: a list of numbers is one.
+    """Convert a list of numbers to an array, as SciPy does; return other values unchanged.
 
     >>> as_given([1, 2]), as_given((np.ones(2), 3.0))
     (array([1, 2]), (array([1., 1.]), 3.0))

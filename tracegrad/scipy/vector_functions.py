@@ -25,7 +25,7 @@ Function = Callable[..., Any]
 
 
 def of_scipy(name: str) -> Any:
-    """Return SciPy's function of this name, as `optimize.root`; in a trace, its shadow."""
+    """Return the SciPy function of a name such as `optimize.root`; in a trace, its shadow."""
     package, _, inside = name.partition(".")
     result = getattr(import_module(f"scipy.{package}"), inside)
     return result if current_trace() is None else shadow_of(result)
@@ -41,10 +41,10 @@ def compiled(fun: Function, key: Any, make: Callable[[Function], Function], name
 
 
 class OfVector:
-    """Adapter of `fun(*args)`, whose argument at `place` is a pytree, to a function of its vector.
+    """Adapter of a function with one pytree argument to a function of the vector of the pytree.
 
-    The functions that its methods return are compiled at their first call, and cached on `fun`, so that the next solver
-    with that function reuses them.
+    The functions that its methods return are compiled at their first call. They are cached on `fun`, and the next
+    solver of the same function reuses them.
     """
 
     def __init__(self, fun: Function, vector: Vector, place: int = 0):
@@ -56,7 +56,7 @@ class OfVector:
         return self.plain(*args)
 
     def plain(self, *args: Any) -> Any:
-        """Return the function itself."""
+        """Evaluate the function itself, uncompiled."""
         x = self.vector.unpack(args[self.place])
         return inlined(self.fun)(*args[: self.place], x, *args[self.place + 1 :])
 
@@ -74,19 +74,19 @@ class OfVector:
         return flat
 
     def value(self) -> Any:
-        """`(v, *args) -> scalar`."""
+        """Return the compiled function `(v, *args) -> scalar`."""
         return self.made("value", lambda flat: flat)
 
     def value_and_gradient(self) -> Any:
-        """`(v, *args) -> (scalar, vector)`."""
+        """Return the compiled function `(v, *args) -> (scalar, vector)`."""
         return self.made("value and gradient", lambda flat: api.value_and_grad(flat, self.place))
 
     def hessian(self) -> Any:
-        """`(v, *args) -> matrix`."""
+        """Return the compiled function `(v, *args) -> matrix`."""
         return self.made("Hessian", lambda flat: api.hessian(flat, self.place))
 
     def product(self) -> Any:
-        """`(v, p, *args) -> vector`: the Hessian times `p`."""
+        """Return the compiled function `(v, p, *args) -> vector`, the Hessian times `p`."""
 
         def make(flat: Function) -> Function:
             return lambda v, p, *args: api.hvp(lambda v: flat(v, *args), (v,), (p.astype(np.float64),))
@@ -121,7 +121,7 @@ class WithGradient(OfVector):
 
 
 class Residuals(OfVector):
-    """A function whose result is a pytree, as one to the vector of that."""
+    """Adapter of a function with a pytree as result to a function with the vector of the result."""
 
     rows: int | None = None
 
@@ -141,7 +141,7 @@ class Residuals(OfVector):
         return result
 
     def jacobian(self, *args: Any) -> Any:
-        """`(*args) -> matrix`: with a row for each element of the result."""
+        """Compute the Jacobian, a matrix with a row for each element of the result."""
         if self.rows is None:
             self(*args)
         return self._slopes(*args)
@@ -152,7 +152,7 @@ class Residuals(OfVector):
         return joined(tree.leaves(result)), jacobian
 
     def weighted_hessian(self) -> Any:
-        """`(v, weights) -> matrix`: the Hessian of the sum of the elements times weights."""
+        """Return the compiled function `(v, weights) -> matrix`, the Hessian of the weighted sum of the elements."""
         return self.made(
             "Hessian of the elements", lambda flat: api.hessian(lambda v, w: np.dot(w, _in_a_row(flat)(v)))
         )
@@ -173,8 +173,10 @@ def number(value: Function) -> Function:
 
 
 def checked(vector: Vector, both: Function) -> Function:
-    """`both`, a function to a value and a gradient, which raises where the value is finite and the gradient is nan: a
-    solver would go on with it, and end somewhere."""
+    """Wrap `both`, a function to a value and a gradient: raise if the value is finite and the gradient is nan.
+
+    A solver would continue with the nan, and stop at an arbitrary point.
+    """
 
     def call(v: Any, *args: Any) -> Any:
         value, gradient = both(v, *args)

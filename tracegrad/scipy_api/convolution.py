@@ -17,7 +17,7 @@ def over_windows(x: Any, w: Any) -> Any:
     """Sum the products of `w` with each window of `x` that has its shape."""
     rank = len(x.shape)
     if rank == 1:
-        return np.correlate(x, _conj(w), "valid")  # which takes the conjugate of the second
+        return np.correlate(x, _conj(w), "valid")  # np.correlate conjugates its second argument
     windows = np.lib.stride_tricks.sliding_window_view(x, w.shape)
     return np.sum(windows * w, axis=tuple(range(rank, 2 * rank)))
 
@@ -34,7 +34,7 @@ def _full(x: Any, y: Any) -> Any:
 
 
 def _cut(x: Any, sizes: Any) -> Any:
-    """Return the middle of `x`, of these sizes."""
+    """Return the middle part of `x` with these sizes."""
     return x[tuple([slice((n - m) // 2, (n - m) // 2 + m) for n, m in zip(x.shape, sizes)])]
 
 
@@ -59,7 +59,7 @@ def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> An
 
 @shadow("scipy.signal.convolve2d")
 def convolve2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0) -> Any:
-    """`scipy.signal.convolve2d`, of images that end in zeros."""
+    """`scipy.signal.convolve2d`, of images that are padded with zeros."""
     if boundary not in ("fill", "pad") or fillvalue != 0:
         raise refuse("scipy.signal.convolve2d with boundary= or fillvalue=", "use scipy.ndimage.convolve")
     return convolved("convolve2d", in1, in2, mode)
@@ -67,7 +67,7 @@ def convolve2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", f
 
 @shadow("scipy.signal.fftconvolve", "scipy.signal.oaconvolve")
 def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Any:
-    """`scipy.signal.fftconvolve`, without a Fourier transform but where it is along some axes only."""
+    """`scipy.signal.fftconvolve`; only a convolution along some `axes` uses a Fourier transform."""
     return convolved("fftconvolve", in1, in2, mode) if axes is None else _along(axes, in1, in2, mode)
 
 
@@ -102,7 +102,7 @@ def correlated(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> 
 
 @shadow("scipy.signal.correlate2d")
 def correlate2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0) -> Any:
-    """`scipy.signal.correlate2d`, of images that end in zeros."""
+    """`scipy.signal.correlate2d`, of images that are padded with zeros."""
     if boundary not in ("fill", "pad") or fillvalue != 0:
         raise refuse("scipy.signal.correlate2d with boundary= or fillvalue=", "use scipy.ndimage.correlate")
     return correlated(in1, in2, mode)

@@ -1,7 +1,7 @@
 """Fourier transforms of `scipy.fft`, which are NumPy's, and sine and cosine transforms.
 
-A sine or cosine transform is one node, computed by SciPy. It is linear: its transpose is a transform of the inverse
-type, between weights of the first or last elements, which types 2 and 3 define differently.
+A sine or cosine transform is one node, computed by SciPy. It is linear. Its transpose is a transform of the inverse
+type, with weights for the elements at the ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OTHER = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
 
 
 class _Transform:
-    """A transform along an axis that is counted from the last. As the rule of its derivative, it is itself."""
+    """Sine or cosine transform along a negative axis; the object is also its own derivative rule."""
 
     def __init__(self, name: str, kind: int, norm: str, axis: int):
         self.name, self.kind, self.norm, self.axis = name, kind, norm, axis
@@ -60,7 +60,7 @@ class _Transform:
         return multiply(back.of(divide(ct, weights)), weights)
 
     def _weights(self, x: Any) -> Any:
-        """Return the weights of elements that the definition and the transpose count differently; None for 1."""
+        """Return the weights by which the transpose differs from the inverse type; None if all are 1."""
         n = x.shape[self.axis]
         weights = np.ones(n, x.dtype)
         if self.kind in (2, 3):

@@ -14,7 +14,7 @@ __all__: list[str] = []
 
 
 def _samples(y: Any, x: Any, dx: Any, axis: int) -> tuple[Any, Any]:
-    """Samples with the axis last, and the gaps between them: an array, or a number for all."""
+    """Return the samples with the axis last, and the gaps between them: an array, or one number."""
     if x is None:
         y, gaps = (to_float(v) for v in arrays(y, dx))
         return np.moveaxis(y, axis, -1), gaps
@@ -46,8 +46,11 @@ def cumulative_trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1, i
 
 @shadow("scipy.integrate.simpson")
 def simpson(y: Any, x: Any = None, *, dx: Any = 1.0, axis: int = -1) -> Any:
-    """`scipy.integrate.simpson`, with the correction of an even number of samples by K. Cartwright, "Simpson's rule
-    cumulative integration with MS Excel and irregularly-spaced data" (2017)."""
+    """`scipy.integrate.simpson`.
+
+    The correction for an even number of samples is by K. Cartwright, "Simpson's rule cumulative integration with MS
+    Excel and irregularly-spaced data" (2017).
+    """
     y, gaps = _samples(y, x, dx, axis)
     n = y.shape[-1]
     if not gaps.shape:
@@ -103,7 +106,7 @@ def cumulative_simpson(y: Any, *, x: Any = None, dx: Any = 1.0, axis: int = -1, 
         ahead = _first_of_two(y, gaps)
         behind = np.flip(_first_of_two(np.flip(y, -1), np.flip(gaps, -1)), -1)
         early = np.arange(n - 1) % 2 == 0
-        early[-1] = False  # there is nothing ahead of the last
+        early[-1] = False  # no parabola begins at the last interval
         end = [(0, 0)] * (len(y.shape) - 1)
         parts = np.where(early, np.pad(ahead, [*end, (0, 1)]), np.pad(behind, [*end, (1, 0)]))
     result = np.cumsum(parts, axis=-1)

@@ -37,10 +37,10 @@ Implementation = Callable[..., Any]
 
 SHADOWS: dict[str, Implementation] = {}
 
-# The names of functions that take functions, in which traced values may be that are not among the arguments.
+# The names of functions with function arguments, which may capture traced values.
 _OF_FUNCTIONS: set[str] = set()
 
-# The packages of SciPy's that have shadows, by the modules that have these.
+# The packages of SciPy that have shadows, with the modules of tracegrad that register them.
 _HOMES = {
     "scipy.fft": ("scipy_api.fft",),
     "scipy.integrate": ("scipy_api.integrate", "solvers.quadrature", "solvers.nquad", "solvers.ivp", "solvers.bvp"),
@@ -67,14 +67,14 @@ _HOMES = {
     "scipy.stats": ("scipy_api.stats.distributions", "scipy_api.stats.sample_statistics"),
 }
 
-# By package, what stands for an object of it, given that and, where it comes from outside, how to read its attributes.
+# By package, the factory of replacements. It gets the object and, for an object from outside, a reader of attributes.
 _OBJECTS: dict[str, Callable[[Any, Any], Any]] = {}
 
 
 def shadow(*names: str, of_functions: bool = False) -> Callable[[Implementation], Implementation]:
     """Register the decorated function as the shadow of SciPy's functions of these names.
 
-    A shadow of functions that take functions is called in every trace.
+    A shadow with `of_functions` is called in every trace, because function arguments may capture traced values.
     """
 
     def declare(implementation: Implementation) -> Implementation:
@@ -98,7 +98,7 @@ def stands_for(package: str) -> Callable[[Implementation], Implementation]:
 
 
 class Attributes:
-    """Attribute access on an object that traced code has made: unguarded."""
+    """Attribute access on an object that traced code has created: unguarded."""
 
     def __init__(self, value: Any):
         self.value = value
@@ -107,14 +107,14 @@ class Attributes:
         return getattr(self.value, name)
 
     def whole(self) -> None:
-        """Do nothing: an object made in the trace needs no guard."""
+        """Do nothing: an object created in the trace needs no guard."""
 
 
 def stand_in(value: Any, read: Any = None) -> Any:
     """Return the replacement of a SciPy object in traced code; None if there is none.
 
-    `read` reads an attribute of an object, so that a new value on an object from outside is noticed; after
-    `read.whole()`, any change of it is.
+    `read` reads an attribute of an object; on an object from outside it also guards the attribute. `read.whole()`
+    guards the whole object.
     """
     package = "scipy.sparse.linalg" if is_factors(value) else _package(type(value).__module__)
     if package not in _HOMES:
@@ -130,7 +130,7 @@ def is_factors(value: Any) -> bool:
 
 
 def is_fortran(value: Any) -> bool:
-    """Whether it is a routine of Fortran, whose class has no home."""
+    """Whether it is a Fortran routine, whose class has no public module."""
     return type(value).__name__ == "fortran" and type(value).__module__ in ("builtins", "fortran")
 
 

@@ -1,6 +1,6 @@
 """Sparse matrices of `scipy.sparse` in products and linear systems with traced arrays.
 
-A SciPy matrix in traced code is a `Sparse`: the matrix, and the arrays that hold its elements. The program reads the
+A SciPy matrix in traced code is a `Sparse`: the matrix, and the arrays of its elements. The program reads the
 arrays at each call, so the elements may change. The matrix itself handles operations that `Sparse` does not know.
 """
 
@@ -99,7 +99,7 @@ def _plain(x: Any) -> bool:
 
 
 def _refused(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments as SciPy takes them; UnsupportedError for traced ones."""
+    """Convert the arguments to SciPy's own objects; UnsupportedError for traced arguments."""
 
     def real(x: Any) -> Any:
         if isinstance(x, Sparse):
@@ -116,7 +116,7 @@ def _refused(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[
 
 
 def wrapped(output: Any) -> Any:
-    """Return the replacement of a matrix that traced code has made; other objects unchanged."""
+    """Return the replacement of a matrix that traced code has created; other objects unchanged."""
     result = _of_sparse(output, Attributes(output)) if hasattr(output, "tocsr") else None
     return output if result is None else result
 
@@ -136,7 +136,7 @@ def _of_sparse(value: Any, read: Any) -> Any:
     return Sparse(value, (read("data"), read("indices"), read("indptr")), value.format == "csc", whole)
 
 
-# -- functions that make matrices, and those that ask of one ----------------------------------------------------------
+# -- functions that create or examine matrices -------------------------------------------------------------------------
 _MAKERS = (
     "csr_matrix", "csc_matrix", "coo_matrix", "dia_matrix", "bsr_matrix", "lil_matrix", "dok_matrix", "csr_array",
     "csc_array", "coo_array", "dia_array", "bsr_array", "lil_array", "dok_array", "diags", "diags_array", "eye",

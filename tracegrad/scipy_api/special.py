@@ -109,7 +109,7 @@ for _name, _other in {"kn": "kv", "yn": "yv"}.items():
     ufunc(_name)(lambda n, x, _other=_other: call(_other, _whole(n), x))
 
 
-# -- made of others ----------------------------------------------------------------------------------------------------
+# -- combinations of other functions -----------------------------------------------------------------------------------
 def _floats(*xs: Any) -> list[Any]:
     return [to_float(x) for x in operands(*xs)]
 
@@ -129,7 +129,7 @@ def pseudo_huber(delta: Any, r: Any) -> Any:
     delta, r = _floats(delta, r)
     distance = hypot(delta, r)
     none = equal(distance, 0.0)
-    root = where(none, 1.0, add(distance, delta))  # the distance - delta is r**2 over it, without cancellation
+    root = where(none, 1.0, add(distance, delta))  # distance - delta == r**2 / root, without cancellation
     return where(less(delta, 0.0), math.inf, where(none, 0.0, multiply(multiply(delta, r), divide(r, root))))
 
 
@@ -149,7 +149,7 @@ def boxcox1p(x: Any, lmbda: Any) -> Any:
 
 def _boxed(x: Any, logarithm: Any, lmbda: Any) -> Any:
     result = logarithm(x)
-    end = logical_and(equal(result, -math.inf), greater(lmbda, 0.0))  # where the power has the derivatives
+    end = logical_and(equal(result, -math.inf), greater(lmbda, 0.0))  # the power itself has derivatives there
     base = add(x, 1.0) if logarithm is log1p else x
     exponent = where(end, lmbda, 1.0)
     at_the_end = divide(subtract(power(where(end, base, 1.0), exponent), 1.0), exponent)
@@ -174,7 +174,7 @@ def _unboxed(exponential: Any, y: Any, lmbda: Any) -> Any:
     z = multiply(lmbda, y)
     near = less(absolute(z), 0.1)
     safe = where(near, 1.0, lmbda)
-    # The logarithm of 1 + z, over z: near 0 as a function that has its derivatives there.
+    # log(1 + z) / z: near 0 as a hypergeometric function, which has derivatives there.
     of_z = call("hyp2f1", 1.0, 1.0, 2.0, negative(where(near, z, 0.0)))
     return exponential(where(near, multiply(y, of_z), divide(log1p(where(near, 0.5, z)), safe)))
 
@@ -203,7 +203,7 @@ for _name, _made in _DISTRIBUTIONS.items():
     ufunc(_name)(lambda *xs, _made=_made: _made(*_floats(*xs)))
 
 
-# -- functions of Python -----------------------------------------------------------------------------------------------
+# -- functions that are not ufuncs -------------------------------------------------------------------------------------
 @shadow("scipy.special.logsumexp")
 def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False) -> Any:
     """`scipy.special.logsumexp`"""
@@ -319,7 +319,7 @@ def factorial(n: Any, exact: bool = False, extend: str = "zero") -> Any:
 
 @shadow("scipy.special.lambertw")
 def lambertw(z: Any, k: Any = 0, tol: float = 1e-8) -> Any:
-    """`scipy.special.lambertw`: complex, as SciPy has it; to the last digits, whatever `tol` allows."""
+    """`scipy.special.lambertw`: a complex result, as in SciPy, to full precision for any `tol`."""
     (x,) = arrays(z)
     if x.dtype.kind == "c":
         return lambert.lambertw(x, array(k, peer_of(x)))

@@ -1,8 +1,8 @@
 """Thread limit of SciPy's BLAS: one thread while a solver needs no more.
 
 SciPy's L-BFGS-B and SLSQP factor matrices of a few rows, thousands of times a second (scipy/scipy#23191). OpenBLAS
-wakes its threads for each factorization, and they then wait for each other, which costs much processor time. The BLAS
-of NumPy and that of compiled code are other libraries.
+wakes its threads for each factorization, and they then wait for each other, which costs much processor time. NumPy
+and compiled code use other BLAS libraries.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tracegrad.utils.deferred_signals import uninterrupted
 
 __all__ = ["one_thread", "threads_for"]
 
-_OF_SHORT_FACTORS = ("", "l-bfgs-b", "slsqp")  # methods of `scipy.optimize.minimize`; "" is those and BFGS
+_OF_SHORT_FACTORS = ("", "l-bfgs-b", "slsqp")  # methods of `scipy.optimize.minimize`; "" may be any of them
 
 _lock = threading.Lock()
-_inside: set[object] = set()  # blocks that have begun and not ended, in all threads
-_threads = 1  # how many there were before the first
+_inside: set[object] = set()  # entered blocks that have not been left, in all threads
+_threads = 1  # thread count of the library before the first block
 
 
 def threads_for(method: str) -> AbstractContextManager[None]:

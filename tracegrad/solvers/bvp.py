@@ -5,8 +5,8 @@ residual control and the MATLAB PSE", ACM TOMS 27(3), 2001): for the values y at
 
     y[k+1] - y[k] = h/6 (f[k] + 4 f[k+1/2] + f[k+1]),    y[k+1/2] = (y[k] + y[k+1])/2 - h/8 (f[k+1] - f[k])
 
-and the boundary conditions. These equations give the derivatives of the solution, in the values that the functions read
-and in the two ends. The mesh is SciPy's: its nodes keep their relative positions between the ends.
+and the boundary conditions. The equations give the derivatives of the solution with respect to the values that the
+functions read and to the two ends. The mesh is SciPy's: its nodes have fixed relative positions between the ends.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from tracegrad.trace.driver.region import closed
 __all__: list[str] = []
 
 WHAT = "scipy.integrate.solve_bvp"
-_COUNTS = 2  # niter and status
+_COUNTS = 2  # elements of the counts: niter and status
 
 
 @shadow("scipy.integrate.solve_bvp", of_functions=True)
 def solve_bvp(*args: Any, **kwargs: Any) -> Any:
-    """`scipy.integrate.solve_bvp` without `S`. `fun_jac` and `bc_jac` are not called; SciPy takes differences."""
+    """`scipy.integrate.solve_bvp` without `S`. `fun_jac` and `bc_jac` are not called; SciPy uses differences."""
     inputs = bound_to("solve_bvp", args, kwargs, ("verbose",))
     if inputs.pop("S") is not None:
         raise refuse(f"the argument S= of {WHAT}", "write its term in the law, and begin beside the singular point")
@@ -62,7 +62,7 @@ def solve_bvp(*args: Any, **kwargs: Any) -> Any:
 
 
 def _recorded(fun: Any, bc: Any, n: int, unknown: list[Any]) -> tuple[list[Any], Graph, Graph]:
-    """Return the captures of the functions, and their graphs: of one column, and of the ends."""
+    """Record the functions; return their captures, the graph of one column, and the graph of the ends."""
     count = n + sum(p.size for p in unknown)
     like = [Aval(shape, np.dtype(np.float64)) for shape in ((1,), (n, 1), (n,), (n,), *(p.shape for p in unknown))]
     parameters = like[4:]
@@ -82,7 +82,7 @@ def _recorded(fun: Any, bc: Any, n: int, unknown: list[Any]) -> tuple[list[Any],
 
 
 def _solved(problem: Problem, x: Any, start: list[Any], captured: list[Any]) -> Result:
-    """Compute the result, on a mesh whose number of nodes is known."""
+    """Compute the result on a mesh with a known number of nodes."""
     inputs = [x, *start, *captured]
     (count,) = opaque(*inputs, results=(((), "i64"),), call=_Solver(problem, 0))
     m = int(count.concrete(f"the number of nodes of the mesh of {WHAT}").item())
@@ -106,8 +106,10 @@ def _hermite() -> Any:
 
 
 class Problem:
-    """A law of one column and conditions at the ends, graphs of `n` functions and `k` parameters. It remembers its last
-    solution."""
+    """Boundary value problem: graphs of the right-hand side of one column and of the conditions at the ends.
+
+    There are `n` functions and `k` unknown parameters. The last solution is cached.
+    """
 
     def __init__(self, law: Graph, ends: Graph, n: int, k: int, options: Mapping[str, Any]):
         self.law, self.ends, self.n, self.k, self.options = law, ends, n, k, dict(options)
@@ -167,7 +169,7 @@ class Problem:
         return build(fn, [*row, *(Aval(x.shape, np.dtype(x.dtype)) for x in captured)])
 
     def solved(self, x: Any, start: Sequence[Any], values: Sequence[Any]) -> Any:
-        """Compute SciPy's solution."""
+        """Return SciPy's solution, computed or cached."""
         key = tuple([np.asarray(v).tobytes() for v in (x, *start, *values)])
         known, result = self._last
         if known != key:
@@ -194,7 +196,7 @@ class Problem:
 
 
 class _Solver:
-    """Computation of the number of nodes of a solution, or of a solution with `m` nodes."""
+    """Opaque call that computes a solution with `m` nodes, or the number of nodes if `m` is 0."""
 
     def __init__(self, problem: Problem, m: int):
         self.problem, self.m = problem, m

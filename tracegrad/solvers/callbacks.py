@@ -1,8 +1,8 @@
 """Callbacks of solvers: graphs compiled as separate programs, and NumPy substitutes for them.
 
 A solver calls a function thousands of times with the same captured values. If its machine code is not cached, NumPy
-evaluates the function until that has taken as long as compiling would (`tracegrad.runtime.execution.tiers`), in this
-solution or a later one.
+evaluates the function until the time equals that of compiling (`tracegrad.runtime.execution.tiers`). The calls of
+several solutions count together.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ __all__ = ["Callback", "Substitute"]
 
 
 class Callback:
-    """A graph of `count` arguments, numbers (f64 without axes) and arrays of float64, and of values; `what` calls it.
+    """Graph that a solver calls, compiled once as a program.
 
-    It is compiled once, whatever the values are: they are read at each call.
+    The first `count` inputs are arguments: float64 arrays, or numbers if they have no axes. The other inputs are
+    captured values, read at each call. `what` is the name of the solver.
     """
 
     def __init__(self, graph: Graph, what: str, count: int = 1):
@@ -32,7 +33,7 @@ class Callback:
 
     @cached_property
     def program(self) -> Program:
-        """Return the program, if its machine code is ready."""
+        """Return the program; NumPy may evaluate it until its machine code is ready."""
         kinds = tuple([_kind(x.ndim) if i < self.count else "array" for i, x in enumerate(self.graph.avals)])
         first_call = "iterations" if settings.first_call == "replay" else settings.first_call
         name = f"a function that {self.what} calls"
@@ -45,7 +46,7 @@ class Callback:
     def at(self, values: Sequence[Any]) -> Callable[..., Any]:
         """Return the function of the arguments, for these captured values.
 
-        It returns separate arrays, or a number. Errors of ops name the user's line.
+        The function returns new arrays, or a number. Errors of ops name the user's line.
         """
         if jit_disabled():
             args = [np.asarray(x) for x in values]
@@ -63,8 +64,8 @@ class Callback:
 class Substitute:
     """Graph that computes the result of a SciPy solver.
 
-    SciPy computes the first call, the compiled graph later ones. The first `numbers` inputs are floats, and there are
-    several outputs.
+    SciPy computes the first call, and the compiled graph computes later calls. The first `numbers` inputs are floats,
+    and there are several outputs.
     """
 
     def __init__(self, make: Callable[[], Graph], what: str, numbers: int):
@@ -79,7 +80,7 @@ class Substitute:
         return compile_program(graph, kinds, False, self.what, first_call=first_call, optimize=settings.optimize)
 
     def answer(self, *leaves: Any) -> Any:
-        """Compute the outputs; None if SciPy is to compute them."""
+        """Compute the outputs; None if SciPy has to compute them."""
         waits = settings.first_call == "compile" or waits_for_compiler()
         if jit_disabled() or not (self._begun or waits):
             self._begun = True

@@ -1,8 +1,7 @@
 """Events of initial value problems: derivatives of the times at which a function of the solution becomes 0.
 
-SciPy finds the times. If g(t, z(t)) = 0, the implicit function theorem gives their derivatives: they are the
-derivatives of a Newton step from the time found, whose length is 0. The second of two steps also has the second and
-third derivatives.
+SciPy computes the times. If g(t, z(t)) = 0, the implicit function theorem gives the derivatives of t. They equal the
+derivatives of a Newton step from t, whose length is 0. A second step adds the second and third derivatives.
 """
 
 from __future__ import annotations
@@ -51,9 +50,10 @@ class Event:
 
 
 class _Search:
-    """Computation of SciPy's events: the number of times and events of each kind, the status, and the last event.
+    """Opaque call of SciPy that counts the times and events of a solution.
 
-    If these `counts` are known, it computes the times, the times of the events, and facts.
+    It also returns the status and the event that ends the solution. With known `counts`, it computes the times, the
+    event times, and the solver's counts.
     """
 
     def __init__(self, system: System, events: Sequence[Event], timed: bool, counts: Sequence[int] | None = None):
@@ -78,14 +78,17 @@ class _Search:
         return of_length(np.asarray(result.t, np.float64), rows), np.concatenate(each), facts
 
     def _ended_by(self, marks: Sequence[Any], forward: bool) -> int:
-        """Return the number of the event that ends the solution: a terminal one, and the last of all."""
+        """Return the index of the event that ends the solution: the terminal event with the last time."""
         ends = {k: x[-1] for k, x in enumerate(marks) if len(x) and self.events[k].terminal}
         return (max if forward else min)(ends, key=lambda k: ends[k])
 
 
 class Events:
-    """A solution with events: its `times`, the solution `y` at these, `facts` of the solver, and as `marks` for each
-    event the times and the states."""
+    """Solution with events.
+
+    `times` are the output times, `y` is the solution at the times, and `facts` are the solver's counts. `marks` are two
+    lists with an item for each event: its times, and its states.
+    """
 
     def __init__(self, system: System, events: Sequence[Event], ends: Sequence[Any], times: Any, values: Sequence[Any]):
         self._of = system, ends, values
@@ -116,7 +119,7 @@ class Events:
         return solution(system, ends, times, values)[1]
 
     def _moved(self, event: Event, times: Any) -> Any:
-        """Return the same times, with derivatives."""
+        """Take a Newton step from event times: the values are equal, with derivatives."""
         system, _, values = self._of
         n, y, still = times.shape[0], self._states(times), [False] * len(values)
         (derivatives, *_), (many, *_) = replay_batched(system.derivative, n, [True, True, *still], [times, y, *values])

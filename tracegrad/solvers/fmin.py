@@ -14,7 +14,7 @@ from tracegrad.solvers.solver_node import Result
 
 __all__: list[str] = []
 
-# By name: the method, its options that have another name in `minimize`, and what full_output=True gives.
+# By name: the method, a map of option names to the names in `minimize`, and the fields that full_output=True returns.
 _METHODS: dict[str, tuple[str, dict[str, str], tuple[str, ...]]] = {
     "fmin": ("Nelder-Mead", {"xtol": "xatol", "ftol": "fatol", "maxfun": "maxfev", "maxiter": "maxiter",
                              "initial_simplex": "initial_simplex"}, ("x", "fun", "nit", "nfev", "status")),
@@ -62,7 +62,7 @@ for _name in _METHODS:
 
 
 def _slope(given: dict[str, Any]) -> Any:
-    """`jac` of `minimize`: without a function for it and for differences, the function gives both."""
+    """Return `jac` of `minimize`: None for differences, and True if the function returns its gradient too."""
     if given["approx_grad"]:
         return None
     return True if given["fprime"] is None else given["fprime"]

@@ -1,6 +1,6 @@
 """Global minimizers of `scipy.optimize`, differentiated like any minimum.
 
-Random numbers are drawn as in SciPy: by `rng=`, an integer, or anew at each call.
+Random numbers are drawn as in SciPy: from the integer seed `rng=`, or without a seed at each call.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _COUNTS = {
     "shgo": ("nfev", "nit", "success"),
     "basinhopping": ("nfev", "nit", "njev", "success"),
 }
-# Arguments that are functions, or that change what the function is given.
+# Supported values of arguments that are functions, or that change how the objective is called.
 _PLAIN: dict[str, dict[str, Any]] = {
     "differential_evolution": {"callback": None, "workers": 1, "integrality": None, "vectorized": False},
     "direct": {"callback": None},
@@ -104,7 +104,7 @@ def basinhopping(*args: Any, **kwargs: Any) -> Any:
 
 @shadow("scipy.optimize.brute", of_functions=True)
 def brute(*args: Any, **kwargs: Any) -> Any:
-    """`scipy.optimize.brute`: where `finish=None`, a point of the grid, which does not move."""
+    """`scipy.optimize.brute`; with `finish=None`, a point of the grid, which has no derivative."""
     what = "scipy.optimize.brute"
     inputs = bound("brute", args, kwargs)
     refuse_unless(what, inputs, full_output=0, workers=1)
@@ -132,5 +132,5 @@ def brute(*args: Any, **kwargs: Any) -> Any:
 
 
 def _still(name: str) -> WaysOf:
-    """Derivative rule of a result that does not move."""
+    """Return the derivative rule of a result without derivatives."""
     return WaysOf(name, dict.fromkeys(("pull", "push"), lambda *_: {}))

@@ -25,7 +25,7 @@ __all__ = ["columns", "gradient_of", "solution"]
 
 
 def gradient_of(graph: Graph) -> Graph:
-    """(x, values) -> the gradient in x of a scalar function of them."""
+    """Return the graph (x, values) -> gradient of a scalar function with respect to x."""
     both, result = joint(graph, [0], [0])
 
     def fn(*args: Any) -> list[Any]:
@@ -64,7 +64,7 @@ def solution(name: str, equation: Graph, what: str, known: int = 0) -> WaysOf:
 
 
 def columns(equation: Graph, point: Sequence[Any], what: str) -> Any:
-    """Compute the derivative of a graph in each element of its first input, one after the other, flat."""
+    """Compute the derivatives of a graph with respect to the elements of its first input, as rows of flat results."""
     both, result = pushed(equation, [0])
     if not result:
         text = "its function does not depend on what is solved for, or its derivative does not"

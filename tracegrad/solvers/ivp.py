@@ -50,7 +50,7 @@ def _one(f: Callable[..., Any], shape: tuple[int, ...], args: Sequence[Any]) -> 
 
 
 def _system(y0: Any, graphs: Sequence[Graph], method: str, options: Mapping[str, Any]) -> System:
-    """Make the system of values that begin with the initial value."""
+    """Make the system whose first value is the initial value."""
     rest = graphs[0].avals[2:]
     begin = build(lambda t, y, *_: [y], [NUMBER, Aval(y0.shape, np.dtype(np.float64)), *rest])
     derivative, *jac = [_given_first(graph, y0) for graph in graphs]
@@ -77,8 +77,11 @@ def _refused_options(what: str, given: dict[str, Any], usual: Mapping[str, Any],
 
 @shadow("scipy.integrate.solve_ivp", of_functions=True)
 def solve_ivp(*args: Any, **kwargs: Any) -> Any:
-    """`scipy.integrate.solve_ivp`. Without `t_eval`, the steps between the ends that SciPy chose are times that do not
-    move; the times of events do, and so does the end where one of these is terminal."""
+    """`scipy.integrate.solve_ivp`.
+
+    Without `t_eval`, the times between the ends are SciPy's steps, which have no derivatives. Event times have
+    derivatives, and so has the end at a terminal event.
+    """
     from scipy import integrate
 
     what = "scipy.integrate.solve_ivp"
@@ -115,7 +118,7 @@ def solve_ivp(*args: Any, **kwargs: Any) -> Any:
 
 
 class _Dense:
-    """The solution as a function of time, between the ends: where SciPy steps no more and interpolates."""
+    """Solution as a function of time between the ends, as SciPy's dense output, which interpolates."""
 
     def __init__(self, system: System, ends: Sequence[Any], values: Sequence[Any]):
         self._of = system, ends, values

@@ -2,7 +2,7 @@
 
 The solver finds the minimum; non-negative least squares of the gradients finds the active constraints and their
 multipliers. Minimum and multipliers then satisfy the equations of W. Karush, H. Kuhn and A. Tucker, with the active
-constraints as equations; the derivatives follow from these equations.
+constraints as equations; the equations define the derivatives.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ __all__ = ["FACTS", "Between", "Constraint", "Run", "constrained"]
 Fs = list[tuple[Callable[..., Any], Any]]
 Run = Callable[[Any, Any, Any], tuple[Any, ...]]
 
-# What solvers tell beside the minimum: nfev, nit, njev, nhev, status, success.
+# Shapes and dtypes of the results of a solver after the minimum: nfev, nit, njev, nhev, status, success.
 FACTS = (*((((), "i64"),) * 5), ((), "bool"))
 
-_NEAR = 1e-3  # how far from zero a constraint may be at a solution and hold
-_FORCE = 1e-6  # how much of the gradient it has to carry then
+_NEAR = 1e-3  # largest residual of an active constraint, relative to 1 + the largest residual
+_FORCE = 1e-6  # smallest multiplier of an active inequality, relative to 1 + the largest gradient element
 
 
 class Constraint:
-    """A constraint as SciPy takes one: a dictionary, a `LinearConstraint` or a `NonlinearConstraint`."""
+    """Constraint in a form of SciPy: a dictionary, a `LinearConstraint` or a `NonlinearConstraint`."""
 
     def __init__(self, what: str, given: Any):
         self.given, self.type = given, given["type"] if isinstance(given, dict) else ""
@@ -94,13 +94,13 @@ def _flat(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Between:
-    """Bounds that hold where a solver comes near to them: it need not be at them."""
+    """Bounds that are active if the result of a solver is near them; it need not be at them exactly."""
 
     def __init__(self, low: Any, high: Any):
         self.low, self.high = low, high
 
     def functions(self) -> Fs:
-        """None: the solver has the bounds."""
+        """Return no functions, because the solver gets the bounds themselves."""
         return []
 
     def rows(self, x: Any) -> tuple[list[Any], list[bool]]:
@@ -114,8 +114,8 @@ def constrained(what: str, fs: Sequence[Any], start: dict[str, Any], bounded: Fs
                 text: str, shape: tuple[int, ...]) -> tuple[Any, Functions, Sequence[Any]]:  # fmt: skip
     """Compute the constrained minimum, the functions, and the solver's other results.
 
-    `run(functions, start, constraints)` returns SciPy's result and its facts; `bounded` says which elements are between
-    bounds.
+    `run(functions, start, constraints)` returns SciPy's result and its facts. `bounded` has the functions for the mask
+    of elements between bounds, and for the distances to the bounds.
     """
     equals: list[bool] = []
 

@@ -25,7 +25,7 @@ __all__: list[str] = []
 
 
 class _Iteration:
-    """Computation of one of the solvers for a matrix and a right-hand side."""
+    """Opaque call of a Krylov solver for a matrix and a right-hand side."""
 
     def __init__(self, name: str, options: dict[str, Any], csc: bool):
         self.name, self.options, self.csc = name, options, csc

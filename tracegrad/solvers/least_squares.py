@@ -1,8 +1,8 @@
 """Least squares with bounds and losses, and curve fits, of `scipy.optimize`.
 
 At a minimum the gradient of the sum is zero; a component at a bound moves with the bound. Some solvers approach a bound
-and never reach it: a component counts as at the bound if the gradient pushes it there more than the curvature of the
-sum can balance on the way.
+and never reach it. A component counts as at the bound if the gradient toward the bound exceeds the curvature of the sum
+times the distance.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ def _huber(z: Any) -> Any:
     return where(near, z, subtract(multiply(sqrt(where(near, 1.0, z)), 2.0), 1.0))
 
 
-# rho(z) of z = (rest / f_scale)**2, by SciPy's names.
+# The losses rho(z) with z = (residual / f_scale)**2, by SciPy's names.
 _LOSSES: dict[str, Callable[[Any], Any]] = {
     "linear": lambda z: z, "soft_l1": _soft, "huber": _huber, "cauchy": log1p, "arctan": arctan,
 }  # fmt: skip
 
 
 class _Fit:
-    """Least squares of `rest`, whose elements are a function of x: with limits, if there are some."""
+    """Least-squares problem of the residual function `rest`, with optional bounds."""
 
     def __init__(self, what: str, rest: Any, others: Fs, shape: tuple[int, ...], limits: Any, loss: str = "linear",
                  scale: float = 1.0):  # fmt: skip
@@ -81,7 +81,7 @@ class _Fit:
         self.functions.graphs += [self.derivatives, self.gradient]
 
     def solved(self, run: Callable[..., Any], starts: Starts, kinds: Sequence[Any], text: str) -> tuple[Any, ...]:
-        """Compute `run(fs, starts)`, a solution and other results; active bounds are stored between them."""
+        """Compute `run(fs, starts)`; return the solution, the active bounds, and the other results."""
         n = self.functions.x
 
         def both(fs: Any, given: Any) -> Any:
@@ -94,7 +94,7 @@ class _Fit:
         return x, held, *others
 
     def _held(self, fs: Any, x: Any, given: Any) -> Any:
-        """-1 for elements at their lower bounds, 1 at upper ones."""
+        """Return -1 for elements at their lower bounds, 1 at their upper bounds, 0 for others."""
         if self.limits is None:
             return np.zeros(x.shape, np.int64)
         derivative, bends = fs[-1](x), np.sum(np.reshape(fs[-2](x), (x.size, -1)) ** 2, axis=1)
@@ -186,8 +186,11 @@ def least_squares(*args: Any, **kwargs: Any) -> Any:
 
 @shadow("scipy.optimize.curve_fit", of_functions=True)
 def curve_fit(*args: Any, **kwargs: Any) -> Any:
-    """`scipy.optimize.curve_fit`. Parameters move as the minimum of the sum of squares does, and their covariance as
-    the inverse of that sum's Gauss-Newton matrix does."""
+    """`scipy.optimize.curve_fit`.
+
+    The parameters have the derivatives of the minimum of the sum of squares. Their covariance has the derivatives of
+    the inverse Gauss-Newton matrix.
+    """
     what = "scipy.optimize.curve_fit"
     inputs = bound("curve_fit", args, kwargs)
     inputs |= inputs.pop("kwargs", {})
@@ -230,7 +233,7 @@ def curve_fit(*args: Any, **kwargs: Any) -> Any:
 
 
 def _begin(f: Any, p0: Any, bounds: Any) -> Any:
-    """Return SciPy's start: ones, or a point within the bounds."""
+    """Return SciPy's start value: ones, or a point within the bounds."""
     if p0 is not None:
         return np.reshape(shaped(p0, None), -1)
     results = list(inspect.signature(f).parameters.values())
@@ -249,7 +252,7 @@ def _begin(f: Any, p0: Any, bounds: Any) -> Any:
 
 @shadow("scipy.optimize.nnls", of_functions=True)
 def nnls(A: Any, b: Any, **others: Any) -> Any:
-    """`scipy.optimize.nnls`: the solution, and how far it is off."""
+    """`scipy.optimize.nnls`: the solution, and the norm of the residuals."""
     what = "scipy.optimize.nnls"
     matrix, right = (shaped(v, None) for v in (A, b))
     shape = matrix.shape[1:]
@@ -270,7 +273,7 @@ def nnls(A: Any, b: Any, **others: Any) -> Any:
 
 @shadow("scipy.optimize.leastsq", of_functions=True)
 def leastsq(*args: Any, **kwargs: Any) -> Any:
-    """`scipy.optimize.leastsq`: the solution and a number that says how it was found."""
+    """`scipy.optimize.leastsq`: the solution and SciPy's status code."""
     what = "scipy.optimize.leastsq"
     inputs = bound("leastsq", args, kwargs)
     refuse_unless(what, inputs, full_output=False, col_deriv=False)

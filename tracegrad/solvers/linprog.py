@@ -1,8 +1,8 @@
 """Linear programs: derivatives of the vertex that `scipy.optimize.linprog` finds.
 
-A vertex is a point where as many constraints are active as there are unknowns. It moves as the solution of these
-equations. If more constraints are active, it moves as the solution of some of them, the constraints with multipliers
-first.
+At a vertex, as many constraints are active as there are unknowns. The vertex solves the active constraints as
+equations, which define its derivatives. If more constraints are active, some of them are the equations, first the
+constraints with multipliers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tracegrad.solvers.solver_node import Functions, Result, Starts, called, pla
 
 __all__: list[str] = []
 
-_NEAR = 1e-7  # how far from zero, beside the solution, a constraint may be and hold
+_NEAR = 1e-7  # largest residual of an active constraint, relative to 1 + the largest element of the solution
 
 
 @shadow("scipy.optimize.linprog", of_functions=True)
@@ -85,7 +85,7 @@ def _is_pair(x: Any) -> bool:
 
 
 def _pairs(bounds: Any, n: int) -> Any:
-    """Return a pair for each unknown."""
+    """Return a pair of bounds for each unknown."""
     if bounds is None:
         return [(0.0, None)] * n
     several = len(bounds) == n and all(_is_pair(x) for x in bounds)
@@ -101,7 +101,7 @@ def _forces(found: Any, equals: int) -> Any:
 def _holding(values: Any, derivatives: Any, x: Any, forces: Any, finite: Any) -> Any:
     """Return the positions of n active constraints at `x` with independent gradients.
 
-    If there are fewer, the last ones, which are always active, complete them.
+    If there are fewer, some of the last n rows of the constraints, which are always active, complete them.
     """
     n, size = len(x), len(values)
     near = np.abs(values) <= _NEAR * (1.0 + np.max(np.abs(x), initial=0.0))

@@ -39,11 +39,11 @@ __all__ = [
 ]
 
 SLOPES = (None, False, "2-point", "3-point")
-_AT_BOUNDS = ("", "l-bfgs-b", "slsqp")  # the methods whose results lie on bounds exactly
+_AT_BOUNDS = ("", "l-bfgs-b", "slsqp")  # methods whose results are exactly at active bounds
 
 
 def refuse_unless(what: str, given: dict[str, Any], **usual: Any) -> None:
-    """UnsupportedError for arguments that are not as usual; they are taken out."""
+    """Remove arguments that must have their usual values; UnsupportedError for other values."""
     for name, default in usual.items():
         value = given.pop(name)
         if lead((value,)) is not None or (value is not default and value != default):
@@ -58,7 +58,7 @@ def begin(what: str, x0: Any) -> tuple[Any, tuple[int, ...]]:
 
 
 class Derivatives:
-    """A function and the derivatives of it that are given to a solver: as functions, and as the solver takes them."""
+    """Function and the derivatives that the user passes, as functions and as arguments of the solver."""
 
     def __init__(self, what: str, fun: Any, args: Any, given: dict[str, Any], shape: tuple[int, ...]):
         jac, hess, hessp = (given.pop(name, None) for name in ("jac", "hess", "hessp"))
@@ -89,7 +89,7 @@ class Derivatives:
             self.options[name] = f
 
     def on_host(self, fs: Sequence[Any]) -> dict[str, Any]:
-        """Return the derivative arguments of the solver, made from the functions."""
+        """Return the derivative arguments of the solver for these compiled functions."""
         table = dict(zip(self.names, fs[1:]))
         if "hessp" in table:
             product = table["hessp"]
@@ -101,7 +101,8 @@ def minimum(what: str, derivatives: Derivatives, start: dict[str, Any], constrai
             shape: tuple[int, ...], exact: bool = False) -> Result:  # fmt: skip
     """Compute the result of a solver: `run(functions, start, constraints)`.
 
-    Its bounds are `low` and `high` in `start`; elements of a solution are at a bound `exact`ly, or near it.
+    Its bounds are `low` and `high` in `start`. Elements with an active bound are at the bound exactly if `exact`,
+    otherwise near it.
     """
     bounded = "low" in start
     between = _at_bounds(start["low"], start["high"], shape) if bounded and exact else []
@@ -133,7 +134,7 @@ def number(f: Callable[[Any], Any]) -> Callable[[Any], float]:
 
 
 def limits_of(begin: dict[str, Any]) -> Any:
-    """Return the bounds as SciPy takes them."""
+    """Return the bounds as an argument of SciPy."""
     return None if "low" not in begin else real("Bounds")(begin["low"], begin["high"])
 
 
@@ -197,7 +198,7 @@ def _limited(gradient: Graph, between: Graph, off: Graph) -> Graph:
 
 
 class _Assignment:
-    """Computation of `scipy.optimize.linear_sum_assignment`."""
+    """Opaque call of `scipy.optimize.linear_sum_assignment`."""
 
     def __init__(self, maximize: bool):
         self.maximize = maximize
@@ -211,7 +212,7 @@ class _Assignment:
 
 @shadow("scipy.optimize.linear_sum_assignment")
 def linear_sum_assignment(cost_matrix: Any, maximize: bool = False) -> Any:
-    """`scipy.optimize.linear_sum_assignment`: places, which have no derivative."""
+    """`scipy.optimize.linear_sum_assignment`: indices, which have no derivative."""
     (cost,) = arrays(cost_matrix)
     if len(cost.shape) != 2:
         raise ValueError(f"expected a matrix (2-D array), got a {len(cost.shape)} array")

@@ -57,7 +57,7 @@ def _off(end: Any, x: Any) -> Any:
 def _held(derivative: Any, x: float, bounds: Any) -> int:
     """Return 1 or 2 for a minimum at the first or second bound, 0 otherwise.
 
-    It is at a bound if the derivative pushes it there more than the curvature balances on the way.
+    A minimum is at a bound if the derivative toward the bound exceeds the curvature times the distance.
     """
     step = 1e-4 * (1.0 + abs(x))
     bend = (derivative(x + step) - derivative(x - step)) / (2.0 * step)

@@ -31,7 +31,7 @@ def _nested(func: Any, ranges: Ranges, args: tuple[Any, ...], options: Sequence[
 
 
 class _Error:
-    """Error estimate of `scipy.integrate.nquad`."""
+    """Opaque call that computes the error estimate of `scipy.integrate.nquad`."""
 
     def __init__(self, functions: Functions, options: Sequence[dict[str, Any]]):
         self.functions, self.options = functions, list(options)

@@ -1,9 +1,9 @@
 """Sensitivities of initial value problems, `solve_ivp` and `odeint`.
 
 The derivative of a solution along a direction solves a differential equation too: with dz/dt = f(t, z, v), the tangent
-s = dz satisfies ds/dt = f_z s + f_v dv. Both are solved as one system by the same method, with the same tolerances; so
-a derivative is itself a solution, and has derivatives. In reverse mode, the tangents of all wanted elements are solved
-for together, n elements of the solution for each of them.
+s = dz satisfies ds/dt = f_z s + f_v dv. Both are solved as one system by the same method, with the same tolerances. A
+derivative is therefore itself a solution, and has derivatives. In reverse mode, one system has the tangents for all
+wanted elements, n elements for each.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ NUMBER = Aval((), np.dtype(np.float64))
 
 
 class System:
-    """Initial value problem z(t0) = begin(t0, *values), dz/dt = slope(t, z, *values), with z flat.
+    """Initial value problem z(t0) = begin(t0, *values), dz/dt = derivative(t, z, *values), with z flat.
 
-    `jac` is a graph of the derivative of `slope` in z, or None. The system caches its last solution.
+    `jac` is a graph of the Jacobian of `derivative` with respect to z, or None. The last solution is cached.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class System:
         self._last: tuple[Any, Any] = None, None
 
     def solved(self, ends: Sequence[float], times: Any, values: Sequence[Any]) -> Any:
-        """Compute SciPy's solution between the ends, at the times, or at the solver's steps if these are None."""
+        """Compute SciPy's solution between the ends, at the times, or at the solver's steps if `times` is None."""
         key = (*ends, None if times is None else times.tobytes(), *(x.tobytes() for x in values))
         known, result = self._last
         if known != key:
@@ -108,8 +108,9 @@ class System:
 
 
 class _Solution:
-    """Computation of a system's solution at `count` times, at the solver's steps, or of the number of steps.
+    """Opaque call that computes a system's solution at `count` times.
 
+    With `kind` "steps" the times are the solver's steps, and with "count" the result is the number of steps alone.
     If the solver does not reach the end, the remaining values are nan.
     """
 
@@ -191,7 +192,7 @@ def _widened(system: System, moved: Sequence[int], size: int) -> System:
         values, ways = given[:count], given[count:]
         z, s = first([t, *values], ways, size)
         if 0 in moved:
-            # Who begins later begins there, and has not moved by then.
+            # The same state at a later start: the state at the old start is earlier by the shift times dz/dt.
             height = replay(derivative, [t, z, *values])[0][0]
             t_moved = reshape(ways[list(moved).index(0)], shape=(size, 1)) if size else ways[list(moved).index(0)]
             s = add(s, negative(multiply(_wide(height, size), _filled(t_moved, size, n))))
@@ -230,7 +231,7 @@ def _ways(system: System) -> WaysOf:
     """Return the rule of a solution, with respect to the two ends, the times and the values."""
 
     def slopes(outputs: Sequence[Any], inputs: Sequence[Any]) -> Any:
-        """dz/dt at each of the times."""
+        """Evaluate dz/dt at each of the times."""
         n = inputs[2].shape[0]
         flags = [True, True, *[False] * len(inputs[3:])]
         return replay_batched(system.derivative, n, flags, [inputs[2], outputs[0], *inputs[3:]])[0][0]
@@ -267,7 +268,7 @@ def _ways(system: System) -> WaysOf:
 
 
 def _basis(avals: Sequence[Aval], size: int) -> list[Any]:
-    """Return each basis vector of values like these, in batches of `size`."""
+    """Return the basis vectors of values with these avals, as batches of `size`."""
     numbers = [reshape(arange(start=0, step=1, length=size, dtype="int64"), shape=s) for s in ((size, 1), (1, size))]
     unit = cast(equal(*numbers), dtype="float64")
     result, start = [], 0

@@ -1,7 +1,7 @@
 """Integrals of functions, of `scipy.integrate`.
 
-The derivative of an integral is the integral of the derivative, and with respect to a bound the function itself. It is
-an integral of several functions at once, so it has derivatives too.
+The derivative of an integral is the integral of the derivative, and with respect to a bound the function itself. The
+derivative is an integral of several functions at once, so it has derivatives too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["bound_to", "quad"]
 
 Ends = tuple[float | None, float | None]
 
-# So many integrals are found one by one by QUADPACK, in C, before SciPy's Python for vectors of them is quicker.
+# The largest number of integrals that QUADPACK computes one by one, in C; `quad_vec` in Python computes larger vectors.
 FEW = 16
 
 
@@ -63,8 +63,8 @@ class _Quadrature:
                 results = integrate.quad_vec(f, a, b, **self.options)
             elif not aval.ndim:
                 results = integrate.quad(f, a, b, **self.options)
-            elif aval.size <= FEW or "weight" in self.options:  # which only QUADPACK knows
-                at = functools.cache(f)  # many are asked for at the same places
+            elif aval.size <= FEW or "weight" in self.options:  # only QUADPACK has weights
+                at = functools.cache(f)  # the integrals share many points
                 each = [integrate.quad(lambda x, k=k: at(x).item(k), a, b, **self.options) for k in range(aval.size)]
                 results = [x for x, _ in each], max([error for _, error in each], default=0.0)
             else:
@@ -77,7 +77,7 @@ def _integral(graph: Graph, ends: Sequence[Any], values: Sequence[Any], options:
               several: bool = False) -> tuple[Any, Any]:  # fmt: skip
     """Integrate `graph(x, *values)` between the ends, numbers or values; also estimate the error.
 
-    The integral of `several` functions is that of `quad_vec`.
+    `quad_vec` computes the integral of `several` functions.
     """
     moving = [x for x in ends if isinstance(x, Carrier)]
     first, last = (None if isinstance(x, Carrier) else float(x) for x in ends)
@@ -133,7 +133,7 @@ def _height(call: _Quadrature, x: Any, sign: float, values: Sequence[Any]) -> An
     return where(finite, y if sign > 0 else negative(y), 0.0)
 
 
-# By name, those that are finite at the ends.
+# The weights that are finite at the ends, by name.
 _WEIGHTS: dict[str, Callable[[Any, float], Any]] = {
     "cos": lambda x, w: cos(multiply(x, float(w))),
     "sin": lambda x, w: sin(multiply(x, float(w))),
@@ -218,7 +218,7 @@ def quad_vec(*args: Any, **kwargs: Any) -> Any:
 
 @shadow("scipy.integrate.fixed_quad", of_functions=True)
 def fixed_quad(*args: Any, **kwargs: Any) -> Any:
-    """`scipy.integrate.fixed_quad`: a sum of values of the function, which is called once with all places."""
+    """`scipy.integrate.fixed_quad`: a weighted sum of the function, which is called once with all points."""
     inputs = bound_to("fixed_quad", args, kwargs)
     a, b = inputs["a"], inputs["b"]
     if not any(isinstance(x, Carrier) for x in (a, b)) and (np.isinf(a) or np.isinf(b)):

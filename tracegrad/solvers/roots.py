@@ -24,7 +24,7 @@ _COUNTS = (((), "i64"), ((), "i64"), ((), "bool"))
 
 
 def real(name: str) -> Any:
-    """SciPy's own function."""
+    """Return SciPy's own function of this name."""
     from scipy import optimize
 
     return getattr(optimize, name)
@@ -38,7 +38,7 @@ def bound(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[s
 
 
 def with_args(f: Any, args: Any) -> Callable[[Any], Any]:
-    """`f` as a function of its first argument."""
+    """Bind all arguments of `f` except the first."""
     several = args if isinstance(args, tuple) else (args,)
     return lambda x: inlined(f)(x, *several)
 
@@ -101,20 +101,20 @@ def root_scalar(*args: Any, **kwargs: Any) -> Any:
 
 
 def _several(given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return the function of `root_scalar`, and its derivatives by name; True for those it returns itself."""
+    """Return the function of `root_scalar`, and its derivatives by name; True means that the function returns it."""
     f = given.pop("f")
     derivatives = {k: given.pop(k) for k in ("fprime", "fprime2")}
     given_by = [k for k, g in derivatives.items() if g is not None and not callable(g) and g]
     derivatives = {k: g for k, g in derivatives.items() if callable(g)}
     if not given_by:
         return f, derivatives
-    # A function that gives its second slope gives the first too.
+    # A function that returns its second derivative returns the first one too.
     names = ("fprime", "fprime2") if "fprime2" in given_by else ("fprime",)
     return _part(f, 0), {name: _part(f, k) for k, name in enumerate(names, 1)} | derivatives
 
 
 def _part(f: Callable[..., Any], k: int) -> Callable[..., Any]:
-    """Select one result of a function with several."""
+    """Select one result of a function with several results."""
     return lambda *args: inlined(f)(*args)[k]
 
 
@@ -172,7 +172,7 @@ def root(*args: Any, **kwargs: Any) -> Any:
 
 
 def _of_shape(what: str, f: Callable[[Any], Any], shape: tuple[int, ...]) -> Callable[[Any], Any]:
-    """`f`, whose results have to have this shape."""
+    """Wrap `f`; refuse results of another shape."""
 
     def call(x: Any) -> Any:
         y = shaped(f(x), None)
@@ -212,7 +212,7 @@ def fixed_point(*args: Any, **kwargs: Any) -> Any:
     inputs = bound("fixed_point", args, kwargs)
     x0 = shaped(inputs.pop("x0"), None)
     shape = np.shape(x0)
-    # SciPy hands an array to the function in any case.
+    # SciPy always passes an array to the function.
     functions = Functions(what, [(with_args(inputs.pop("func"), inputs.pop("args")), shape)], shape)
     options = plain_options(what, inputs)
 
@@ -225,5 +225,5 @@ def fixed_point(*args: Any, **kwargs: Any) -> Any:
 
 
 def _gap(graph: Graph) -> Graph:
-    """f(x) - x"""
+    """Return the graph of f(x) - x."""
     return build(lambda x, *rest: [subtract(replay(graph, [x, *rest])[0][0], x)], graph.avals)

@@ -45,16 +45,16 @@ METHODS = ("RK23", "RK45", "DOP853")
 
 _USUAL: dict[str, Any] = {"rtol": 1e-3, "atol": 1e-6, "max_step": np.inf, "first_step": None}
 _RUNNING, _FINISHED, _FAILED = 1, 0, -1
-_SAFETY, _SMALLEST, _LARGEST = 0.9, 0.2, 10.0  # how much longer the next step may be
+_SAFETY, _SMALLEST, _LARGEST = 0.9, 0.2, 10.0  # safety factor, and limits of the ratio of two step lengths
 
 
 def tolerances(options: Mapping[str, Any]) -> list[Any]:
-    """`rtol` and `atol`, as arrays."""
+    """Return `rtol` and `atol` as arrays."""
     return [np.asarray(options.get(name, _USUAL[name]), np.float64) for name in ("rtol", "atol")]
 
 
 def fits(options: Mapping[str, Any], size: int, ends: Sequence[float], times: Any) -> bool:
-    """Whether SciPy would solve for `size` elements without a warning or an error, in a step at least."""
+    """Whether SciPy would solve for `size` elements without a warning or an error, in at least one step."""
     args, (rtol, atol), length = _USUAL | dict(options), tolerances(options), ends[1] - ends[0]
     way, first = np.sign(length), args["first_step"]
     return bool(
@@ -100,8 +100,8 @@ def integrator(begin: Graph, derivative: Graph, method: str, options: Mapping[st
 def tables(name: str) -> list[Any]:
     """Return SciPy's tables of a method.
 
-    For each stage: the weights of earlier stages, and its position in the step. Then the weights of the error, or of
-    two; and those of the interpolant, by row.
+    For each stage, there are the weights of earlier stages and the position in the step. The other tables are the
+    weights of one or two error estimates, and the weights of the interpolant by row.
     """
     from scipy import integrate
 
@@ -119,7 +119,7 @@ def tables(name: str) -> list[Any]:
 
 
 class _Method:
-    """Runge-Kutta method of SciPy for a system with this right-hand side; the stages `ks` are rows."""
+    """Runge-Kutta method of SciPy for a system with a right-hand side; the stages `ks` are rows."""
 
     tables = 4
 
@@ -155,9 +155,9 @@ class _Method:
 
 
 class _Pair(_Method):
-    """Two methods with the same stages, whose difference is the error."""
+    """Embedded pair: two methods with the same stages, whose difference is the error."""
 
-    behind = 0  # how many stages the interpolant needs behind those of a step
+    behind = 0  # number of stages of the interpolant after the stages of a step
 
     def error(self, ks: Any, h: Any, scale: Any, errors: Any) -> Any:
         return _norm(divide(multiply(_sum(_row(errors, 0), ks), h), scale))
@@ -223,9 +223,9 @@ def _attempt(
     law: Any, t: Any, y: Any, f: Any, h: Any, again: Any, rows: Any, i: Any, calls: Any, status: Any,
     t1: Any, way: Any, rtol: Any, atol: Any, times: Any, *rest: Any,
 ) -> list[Any]:  # fmt: skip
-    """Try a step of the length `h`, the first, or one `again` after another; return the loop-carried values.
+    """Try a step of the length `h`; return the loop-carried values, from `t` to `status`.
 
-    They are carried from `t` to `status`.
+    `again` is true if the previous attempt was rejected.
     """
     tables, values = rest[: law.tables], rest[law.tables :]
     least = multiply(absolute(subtract(nextafter(t, multiply(way, np.inf)), t)), 10.0)

@@ -27,15 +27,15 @@ from tracegrad.trace.driver.region import Closed, closed
 
 __all__ = ["Functions", "Result", "Starts", "WaysOf", "called", "plain_options", "shaped"]
 
-# What a solver gives: shapes and dtypes.
+# Shapes and dtypes of the results of a solver.
 Kinds = tuple[tuple[tuple[int, ...], str], ...]
 
 
 class Functions:
     """Functions of one argument `x`, as graphs of it and of `captured`, which they share.
 
-    The argument None is a Python number, and a shape is a float64 array of that shape. Each function has a result of
-    the given shape, or of any shape if that is None; a shape after it is the function's own argument.
+    The argument is a float64 array of the shape `x`, or a Python number if `x` is None. An item of `fs` is a function,
+    the shape of its result (None for any), and optionally the shape of its own argument.
     """
 
     def __init__(self, what: str, fs: Sequence[tuple[Any, ...]], x: tuple[int, ...] | None):
@@ -66,7 +66,7 @@ def _one_array(f: Callable[..., Any], shape: tuple[int, ...] | None) -> Callable
 
 
 def shaped(y: Any, shape: tuple[int, ...] | None) -> Any:
-    """`y`, an array, a number or a list of them, in float64 and with this shape."""
+    """Convert an array, a number or a list of numbers to float64 and to this shape."""
     (y,) = arrays(y)
     if y.dtype.kind == "c":
         what = "complex numbers in what a solver of SciPy's is given, and its functions give, are not supported"
@@ -83,7 +83,7 @@ def aside() -> AbstractContextManager[None]:
 
 
 class Starts:
-    """Arguments of a solver that are traced, in part: the structure of a dictionary with the traced ones taken out."""
+    """Arguments of a solver as a dictionary, with the traced values separate from the structure."""
 
     def __init__(self, given: Mapping[str, Any]):
         self.leaves, self.structure = tree.flatten(dict(given))
@@ -92,7 +92,7 @@ class Starts:
         self.leaves = [None if isinstance(x, Carrier) else x for x in self.leaves]
 
     def with_values(self, values: Sequence[Any]) -> dict[str, Any]:
-        """Return the arguments, with these values of the traced ones."""
+        """Return the arguments, with values for the traced ones."""
         leaves = list(self.leaves)
         for k, x in zip(self.places, values):
             leaves[k] = np.array(x) if np.ndim(x) else np.asarray(x).item()
@@ -101,7 +101,7 @@ class Starts:
 
 
 class _Solver:
-    """Computation of the node, `run(functions, starts)`; `repr` distinguishes it from unequal ones."""
+    """Opaque call of a solver, `run(functions, starts)`; unequal calls have unequal `repr`."""
 
     def __init__(self, functions: Functions, starts: Starts, run: Callable[..., Any], kinds: Kinds, text: str):
         self.functions, self.starts, self.run, self.kinds = functions, starts, run, kinds
@@ -207,7 +207,7 @@ _PLAIN = (*LITERALS, str, np.generic, np.ndarray)
 
 
 def plain_options(what: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options that are no functions and not traced; UnsupportedError for others."""
+    """Return options with constant values; UnsupportedError for functions and traced values."""
     table = {}
     for name, value in options.items():
         leaves, structure = tree.flatten(value)
@@ -224,7 +224,7 @@ def _plain(what: str, name: str, x: Any) -> Any:
     return result
 
 
-# What SciPy's results have.
+# The fields of SciPy's result objects.
 _FIELDS = {
     "active_mask", "allvecs", "con", "constr", "constr_violation", "converged", "cost", "crossover_nit", "direc",
     "eqlin", "final_simplex", "fjac", "flag", "fun", "funl", "function_calls", "grad", "hess", "hess_inv", "ier",
@@ -238,7 +238,7 @@ _FIELDS = {
 class Result(dict[str, Any]):
     """Result of a solver, as in SciPy: fields are attributes and items.
 
-    UnsupportedError for fields that SciPy has, and traced code has not.
+    UnsupportedError for fields that SciPy's results have, but not this result.
     """
 
     def __init__(self, what: str, **fields: Any):

@@ -92,7 +92,7 @@ linalg = SimpleNamespace(**{name: _of_numpys("linalg", name) for name in _LINALG
 fft = SimpleNamespace(**{name: _of_numpys("fft", name) for name in _FFT.split()})
 
 
-# -- what NumPy has otherwise --------------------------------------------------------------------------------------
+# -- functions that differ from NumPy's ----------------------------------------------------------------------------
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Any:
     """Convert numbers, nested sequences of them, or an array to a Tensor; return an unchanged Tensor itself.
 
@@ -138,7 +138,7 @@ _KINDS = {"b": "bool", "i": "integer", "u": "integer", "f": "floating", "c": "fl
 
 
 def _qr(x: Any, /, *, mode: str = "reduced") -> Any:
-    """The standard's `linalg.qr`. Where `mode="complete"` has no derivative, numbers have it."""
+    """The standard's `linalg.qr`; `mode="complete"` of a tall matrix, which has no derivative, is NumPy's."""
     tall = mode == "complete" and x.shape[-2] > x.shape[-1]
     return _qr_of_numpys(x.numpy() if tall and not x.requires_grad else x, mode=mode)
 
@@ -198,7 +198,7 @@ def unique_values(x: Any, /) -> Any:
     return _made(_unique(x)[0])
 
 
-# -- what the namespace says of itself -----------------------------------------------------------------------------
+# -- inspection of the namespace -----------------------------------------------------------------------------------
 class _Info:
     """Result of `__array_namespace_info__()`: capabilities, devices and dtypes, as in NumPy."""
 
@@ -231,14 +231,14 @@ def __array_namespace_info__() -> _Info:
 
 
 def namespace_of(x: Any, *, api_version: str | None = None) -> Any:
-    """This namespace, as a Tensor gives it; ValueError for a version of the standard that is not known here."""
+    """Return this namespace, for `Tensor.__array_namespace__`; ValueError for an unknown version of the standard."""
     if api_version not in (None, "2021.12", "2022.12", "2023.12", __array_api_version__):
         raise ValueError(located(f"there is no version {api_version!r} of the array API here"))
     return sys.modules[__name__]
 
 
 def _to_device(x: Any, device: Any, /, *, stream: Any = None) -> Any:
-    """The Tensor itself, which is where it can be."""
+    """Return the Tensor itself: the CPU is the only device."""
     _on_cpu(device)
     return x
 

@@ -20,7 +20,7 @@ from tracegrad.torch.tape.tensors import conversion, devices, dtypes, factories,
 
 __all__ = ["NAMES"]
 
-# Layers and losses that the package has under the names and with the parameters of `nn.functional`.
+# Layers and losses of `nn.functional` that the package exports under the same names.
 _LAYERS = (
     "adaptive_avg_pool1d", "avg_pool1d", "celu", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
     "conv_transpose2d", "conv_transpose3d", "cosine_embedding_loss", "cosine_similarity",
@@ -29,7 +29,7 @@ _LAYERS = (
     "pixel_unshuffle", "prelu", "rms_norm", "selu", "threshold", "triplet_margin_loss",
 )  # fmt: skip
 
-# What takes layout=, pin_memory= and memory_format=.
+# Functions that take layout=, pin_memory= and memory_format=.
 _WITH_MEMORY = (
     "arange", "empty", "empty_like", "eye", "full", "full_like", "linspace", "logspace", "normal", "ones", "ones_like",
     "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm", "range", "zeros",

@@ -28,12 +28,12 @@ class _State(threading.local):
     """Modes of a thread.
 
     `enabled` and `inference` are the grad mode and the inference mode. `watching` says whether anomaly detection is on,
-    `check_nan` whether nan is an anomaly. `saving` are the pairs of saved-tensor hooks, the innermost last; `refused`
-    is the reason why none are allowed; `guarding` copies saved tensors before they are overwritten. `level` is the dual
-    level, in which Tensors have tangents. `unusual` says that a result needs more work than in the usual mode. `depth`
-    is the number of eager derivatives of functions around this call, `sweep` the active backward pass. `rows` says that
-    a function is called for one row after another and this is not the last one, so that later rows traverse the tape of
-    `autograd.grad` again.
+    `check_nan` whether nan is an anomaly. `saving` are the pairs of saved-tensor hooks, the innermost last. `refused`
+    is the error text while such hooks are disabled. `guarding` copies saved tensors before they are overwritten.
+    `level` is the dual level, in which Tensors have tangents. `unusual` says that a result needs more work than in the
+    usual modes. `depth` is the number of eager derivatives of functions around this call, `sweep` the active backward
+    pass. `rows` says that a function is called row by row and this is not the last row: later rows use the tape of
+    `autograd.grad` again, so it is retained.
     """
 
     enabled = True
@@ -50,7 +50,7 @@ class _State(threading.local):
     rows = False
 
     def settle(self) -> None:
-        """Bring `unusual` up to date."""
+        """Update `unusual` after a change of the modes."""
         self.unusual = self.is_unusual(self.inference)
 
     def is_unusual(self, inference: bool) -> bool:
@@ -62,9 +62,9 @@ STATE = _State()
 
 
 class as_usual:
-    """No inference mode, anomaly detection, hooks on saved tensors or tangents for a while, whatever is set."""
+    """Context manager without inference mode, anomaly detection, saved-tensor hooks and tangents."""
 
-    # What changes the state calls nothing, so that no signal can come between.
+    # The statements that set and restore modes call nothing, so that no signal can interrupt them.
     def __enter__(self) -> None:
         self.before = STATE.inference, STATE.watching, STATE.saving, STATE.level, STATE.unusual
         STATE.inference, STATE.watching, STATE.saving, STATE.level, STATE.unusual = False, False, (), None, False
@@ -105,7 +105,7 @@ class Mode:
         self._previous: list[_Modes] = []
 
     def modes(self) -> tuple[bool, bool]:
-        """The grad mode and the inference mode inside."""
+        """Return the grad mode and the inference mode of the block."""
         raise NotImplementedError
 
     def __enter__(self) -> None:
@@ -128,7 +128,7 @@ def _whole(modes: tuple[bool, bool]) -> _Modes:
 
 
 class _Plain(Mode):
-    """A mode without arguments, which decorates with and without parentheses."""
+    """Mode without arguments: a decorator with or without parentheses."""
 
     def __new__(cls, fn: Callable[..., Any] | None = None) -> Any:
         result = super().__new__(cls)
@@ -209,7 +209,7 @@ class set_grad_enabled(Mode):
         return self.mode, STATE.inference
 
     def __enter__(self) -> None:
-        # The first block ends what the call began.
+        # The first block ends the mode that the call has set.
         inside = _whole(self.modes())
         self._previous.append(self._before or (STATE.enabled, STATE.inference, STATE.unusual))
         self._before = None
@@ -241,7 +241,7 @@ def _decorated(fn: F, modes: Callable[[], tuple[bool, bool]]) -> F:
 
 
 def _generating(fn: F, modes: Callable[[], tuple[bool, bool]]) -> F:
-    """A generator function whose body runs in the modes, and whose caller does not."""
+    """Wrap a generator function so that its body runs in the modes, but its caller does not."""
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -50,7 +50,7 @@ class Grid:
         return total.reshape(*shape, *trailing)
 
 
-# The degrees of the splines of the methods; 0 where there are none.
+# The spline degree of each method; 0 for methods without splines.
 METHODS = {"linear": 0, "nearest": 0, "slinear": 1, "cubic": 3, "quintic": 5}
 
 
@@ -91,7 +91,7 @@ def regular_grid(points: Any, values: Any, method: str = "linear", bounds_error:
                  fill_value: Any = np.nan, **others: Any) -> Any:  # fmt: skip
     """`scipy.interpolate.RegularGridInterpolator` through traced values.
 
-    Splines interpolate the values to machine precision; SciPy's own solver stops at about 1e-5 of them.
+    Splines interpolate the values to machine precision; SciPy's own solver stops at a relative error of about 1e-5.
     """
     if method not in METHODS:
         raise refuse(f"scipy.interpolate.RegularGridInterpolator with method={method!r} through traced values")

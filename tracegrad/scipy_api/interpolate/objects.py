@@ -1,4 +1,4 @@
-"""Replacements of interpolator objects of `scipy.interpolate` that were made outside the trace."""
+"""Replacements of interpolator objects of `scipy.interpolate` from outside the trace."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Most splines are linear in their values; the exceptions depend on the signs of the values. SciPy computes the spline
 through each unit vector (`tracegrad.ops.signal.splines`), and the coefficients are a product with that matrix. Traced
-code receives a `Piecewise` in the place of a spline.
+code receives a `Piecewise` instead of a spline.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ SPLINES = ("CubicSpline", "PchipInterpolator", "Akima1DInterpolator", "CubicHerm
 class Piecewise:
     """A piecewise polynomial: `c[k, i]` is the coefficient of degree `len(c) - 1 - k` from `x[i]` on.
 
-    Outside of `x` it is the polynomial at that end, nan, or of a period, as `extrapolate` says: True, False or
-    "periodic".
+    Outside of `x`, the value is the polynomial at that end (`extrapolate=True`), nan (False), or the periodic
+    continuation ("periodic").
     """
 
     def __init__(self, c: Any, x: Any, extrapolate: Any, name: str, axis: int = 0):
@@ -78,7 +78,7 @@ class Piecewise:
         if extrapolate == "periodic":
             raise refuse(f"scipy.interpolate.{self._name}.integrate of a periodic one")
         whole = self._raised()
-        if self._name in _OF_BASES and not extrapolate:  # which are 0 outside, to SciPy's integrals
+        if self._name in _OF_BASES and not extrapolate:  # SciPy's integrals treat them as 0 outside
             a, b = (np.clip(v, *arrays(whole.x[0], whole.x[-1])) for v in arrays(a, b))
         return whole._at(b, extrapolate) - whole._at(a, extrapolate)
 
@@ -195,7 +195,7 @@ def make_interp_spline(x: Any, y: Any, k: int = 3, t: Any = None, bc_type: Any =
 
 
 class Table:
-    """Replacement of an `interp1d`: `inside(points)` is its value, except for fill values outside the knots."""
+    """Replacement of an `interp1d`: a table or a spline, with fill values outside the knots."""
 
     def __init__(self, x: Any, y: Any, kind: str, fill: Any, strict: bool, axis: int, spline: Any = None):
         self.x, self.y, self.kind, self._fill, self._strict = x, y, kind, fill, strict
@@ -234,7 +234,7 @@ def _nearest(knots: Any, points: Any, right: bool) -> Any:
     return np.clip(searchsorted(halves[1:] + halves[:-1], points, right=right), 0, knots.shape[0] - 1)
 
 
-# By kind, the numbers of the knots whose values stand for points.
+# By kind, the function from points to the indices of the knots whose values the points get.
 PLACES: dict[str, Any] = {
     "nearest": lambda knots, points: _nearest(knots, points, False),
     "nearest-up": lambda knots, points: _nearest(knots, points, True),

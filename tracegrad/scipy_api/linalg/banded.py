@@ -17,7 +17,7 @@ __all__: list[str] = []
 
 
 def _whole(bands: Any, lower: bool) -> Any:
-    """Form the matrices with these diagonals; both triangles, because derivatives treat them as one."""
+    """Form the matrices with these diagonals, with both triangles, so that the derivatives are symmetric."""
     *_, count, n = bands.shape
     i, j = np.indices((n, n))
     away = np.abs(i - j)

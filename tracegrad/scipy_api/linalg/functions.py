@@ -69,7 +69,7 @@ def _refused(name: str, **given: Any) -> None:
 
 
 def _system(a: Any, b: Any) -> tuple[Any, Any, bool]:
-    """Square matrices, right sides as matrices in the same stack, and whether these were vectors."""
+    """Return square matrices, right-hand sides as matrices of the same stack, and whether the latter were vectors."""
     x, y = arrays(a, b)
     x, y = promoted([square_matrices("solve", x), to_float(y)])
     vector = len(y.shape) == 1
@@ -91,7 +91,7 @@ def _triangular(a: Any, b: Any, *, lower: bool, transposed: bool, unit: bool = F
 
 
 def _flipped(a: Any, b: Any, *, lower: bool, unit: bool = False) -> Any:
-    """Return the solver of systems with the conjugate transposes of triangular matrices."""
+    """Solve systems with the conjugate transposes of triangular matrices."""
     return _triangular(_conj(a), b, lower=lower, transposed=True, unit=unit)
 
 
@@ -100,7 +100,7 @@ def _conj(x: Any) -> Any:
 
 
 def _of_factor(x: Any, y: Any, lower: bool) -> Any:
-    """Return the solver of systems with the Cholesky factor `x`."""
+    """Solve systems whose matrices have the Cholesky factor `x`."""
     if lower:
         return _flipped(x, _triangular(x, y, lower=True, transposed=False), lower=True)
     return _triangular(x, _flipped(x, y, lower=False), lower=False, transposed=False)
@@ -128,7 +128,7 @@ def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_fin
     result = numpy_linalg.factor(x, upper=not lower)
     import scipy
 
-    # Before SciPy 1.18 the other triangle was left as it was; now it is zero.
+    # Before SciPy 1.18, the other triangle of the input was unchanged; since then it is zero.
     if np.lib.NumpyVersion(scipy.__version__) >= "1.18.0":
         return result, lower
     return (where(band(n, n, 0), result, x) if lower else where(band(n, n, -1), x, result)), lower
@@ -196,7 +196,7 @@ def solveh_banded(ab: Any, b: Any, overwrite_ab: bool = False, overwrite_b: bool
     x = to_float(x)
     beside = x.shape[-2] - 1
     args = [linalg.rows(x, k, k + 1) for k in range(beside + 1)]
-    # Row k of the other triangle is the same diagonal, moved along.
+    # Row k of the other triangle is the same diagonal, shifted by k elements.
     if lower:
         others = [matrix_functions.moved(_conj(args[k]), -k) for k in range(beside, 0, -1)]
         whole = [*others, *args]
@@ -247,7 +247,7 @@ def lu(a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite:
     x = matrices("lu", a)
     pivots, lower, upper = _of_any_shape(x)
     exchange = matrix_functions.exchanging(pivots, np.real(x) if x.dtype.kind == "c" else x)
-    if p_indices and not permute_l:  # a[p] is what is factored, P the inverse
+    if p_indices and not permute_l:  # SciPy returns the inverse of the row order
         inverse = np.argsort(matrix_functions.permutation(pivots))
         return to_dtype(inverse, np.dtype(np.int32)), lower, upper
     back = matrix_transpose(exchange)
@@ -265,8 +265,8 @@ def _of_any_shape(x: Any) -> tuple[Any, Any, Any]:
             right = _triangular(lower, right, lower=True, transposed=False, unit=True)
             upper = concatenate(upper, right, axis=len(x.shape) - 1)
         return pivots, lower, upper
-    # Columns of ones behind make it square. They do not change the rows that the first columns choose, and, with rows
-    # in that order, not the factors of these.
+    # Unit columns at the end make the matrix square. They change neither the pivots of the first columns nor, with the
+    # rows in the order of the pivots, the factors of the first columns.
     ones = broadcast_to(constant(np.eye(m, m - n, -n, x.dtype), peer_of(x)), shape=(*x.shape[:-1], m - n))
     _, pivots = matrix_functions.lu_packed(stop_gradient(concatenate(x, ones, axis=len(x.shape) - 1)))
     rest = broadcast_to(constant(np.arange(n, m), peer_of(x)), shape=(*x.shape[:-2], m - n))
@@ -288,7 +288,7 @@ def qr(a: Any, overwrite_a: bool = False, lwork: Any = None, mode: str = "full",
         return (r,) if mode == "r" else (q, r)
     order = matrix_functions.column_order(stop_gradient(x))
     q, r = _orthogonal(np.take_along_axis(x, order[..., None, :], -1), mode)
-    order = to_dtype(order, np.dtype(np.int32))  # as LAPACK counts
+    order = to_dtype(order, np.dtype(np.int32))  # LAPACK's integers
     return (r, order) if mode == "r" else (q, r, order)
 
 

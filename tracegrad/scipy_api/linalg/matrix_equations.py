@@ -1,4 +1,4 @@
-"""Matrix equations (Sylvester, Lyapunov, Riccati), and matrix functions made of the exponential.
+"""Matrix equations (Sylvester, Lyapunov, Riccati), and matrix functions that use the exponential.
 
 SciPy solves the Riccati equation. The solution is a fixed point of D. Kleinman's iteration ("On an iterative technique
 for Riccati equation computations", IEEE Trans. Automat. Control 13, 1968), which is Newton's method: two steps of it
@@ -68,7 +68,7 @@ def _solved(name: str, given: tuple[Any, ...], e: Any, s: Any, discrete: bool) -
         closed = (a - b @ gain).T
         cost = q + gain.T @ r @ gain - s @ gain - gain.T @ s.T
         x = solve_discrete_lyapunov(closed, cost) if discrete else solve_continuous_lyapunov(closed, -cost)
-    return result + (x - stop_gradient(x))  # the value is SciPy's, where the steps are singular, too
+    return result + (x - stop_gradient(x))  # the value of SciPy, with the derivatives of the steps
 
 
 @entry("solve_continuous_are")

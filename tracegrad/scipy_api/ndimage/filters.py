@@ -16,8 +16,8 @@ from tracegrad.scipy_api.registry import shadow
 
 __all__ = ["along_axis", "product"]
 
-# The elements of a filter's matrix fall with the distance from the diagonal, those of a spline of order 3 to a quarter
-# at each step. What is so much less than the largest in its row does not change a sum.
+# Size of elements, relative to the largest in the row of a filter's matrix, that do not change a sum; rows of a block.
+# The elements decrease with the distance from the diagonal, for a spline of order 3 by a factor of about 4 per step.
 _NOTHING, _ROWS = 1e-20, 128
 
 

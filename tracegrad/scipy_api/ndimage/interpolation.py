@@ -21,11 +21,11 @@ from tracegrad.scipy_api.registry import shadow
 
 __all__: list[str] = []
 
-_PAD = 12  # elements, which SciPy puts around images whose filter has no form of its own for a mode
+_PAD = 12  # elements at each side, as SciPy pads images for modes without a spline filter of their own
 _F8 = np.dtype(np.float64)
 
 
-# -- where a coordinate is ---------------------------------------------------------------------------------------------
+# -- coordinates and elements outside the image ------------------------------------------------------------------------
 def _triangle(x: Any, n: int) -> Any:
     """Reflect a coordinate at the centres of the image's first and last elements."""
     period = 2.0 * n - 2.0
@@ -34,20 +34,20 @@ def _triangle(x: Any, n: int) -> Any:
 
 
 def _halves(x: Any, n: int) -> Any:
-    """One in an image that is mirrored at its ends."""
+    """Reflect a coordinate at the outer edges of the image's first and last elements."""
     rest = np.where(x < 0, -1.0 - x, x)
     rest = rest - 2.0 * n * np.trunc(rest / (2.0 * n))
     return np.where((x >= 0) & (x <= n - 1), x, np.where(rest >= n, 2.0 * n - 1.0 - rest, rest))
 
 
 def _around(x: Any, n: int) -> Any:
-    """One in an image whose last element is its first one."""
+    """Wrap a coordinate around an image whose last element coincides with its first."""
     length = n - 1.0
     low, high = x + length * (np.floor(-x / length) + 1.0), x - length * np.floor(x / length)
     return np.where(x < 0, low, np.where(x > length, high, x))
 
 
-# By mode, where a coordinate is, and which element stands for the one of a number.
+# By mode, the function that maps a coordinate into the image; `_ELEMENTS` has the functions that map an index.
 _COORDINATES: dict[str, Callable[[Any, int], Any]] = {
     "mirror": _triangle, "reflect": _halves, "grid-mirror": _halves, "wrap": _around,
     "nearest": lambda x, n: np.clip(x, 0.0, n - 1.0),
@@ -129,7 +129,7 @@ def _filtered(c: Any, order: int, mode: str) -> Any:
 
     for axis, n in enumerate(c.shape):
         if n > 1:
-            everywhere = 0.0 * np.sum(c, axis=axis, keepdims=True)  # nan, where SciPy's recursion carries it along
+            everywhere = 0.0 * np.sum(c, axis=axis, keepdims=True)  # SciPy's recursion carries nan along the axis
             c = product(scipy.ndimage.spline_filter1d(np.eye(n), order, axis=0, mode=mode), c, axis) + everywhere
     return c
 
@@ -190,7 +190,7 @@ def _each(x: Any, rank: int) -> list[Any]:
 @shadow("scipy.ndimage.shift")
 def shift(input: Any, shift: Any, output: Any = None, order: int = 3, mode: str = "constant", cval: float = 0.0,
           prefilter: bool = True) -> Any:  # fmt: skip
-    """`scipy.ndimage.shift`, with derivatives in the image and how far it is moved."""
+    """`scipy.ndimage.shift`, with derivatives in the image and the shift."""
     shape = np.shape(input)
     args = [x - s for x, s in zip(_grid(shape), _each(shift, len(shape)))]
     return _resampled("shift", input, args, output, order, mode, cval, prefilter)

@@ -47,7 +47,7 @@ def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
         raise ValueError(f"Unexpected shape for zi: {np.shape(zi)}, where the axis of the signal has {count} elements")
     held = np.broadcast_to(held, (*x.shape[:-1], count))
     b, a = (np.pad(v, (0, count + 1 - v.shape[0])) / a[0] for v in (b, a))
-    # What a filter holds is an input of its poles alone, after the zeros.
+    # The state of a filter enters after the zeros, so only the poles act on it.
     size = x.shape[-1]
     late = np.pad(held, [*[(0, 0)] * (len(x.shape) - 1), (0, max(size - count, 0))])
     y = _filtered(b, a, x) + _filtered(np.ones_like(a[:1]), a, late[..., :size])
@@ -103,9 +103,9 @@ def sosfilt_zi(sos: Any) -> Any:
     return np.stack(result)
 
 
-# -- there and back -------------------------------------------------------------------------------------------------
+# -- forwards and backwards -----------------------------------------------------------------------------------------
 def _extended(x: Any, padtype: Any, count: int) -> Any:
-    """`x` with `count` elements more at each end of its last axis."""
+    """Extend `x` by `count` elements at each end of its last axis."""
     if padtype is None or not count:
         return x
     if padtype not in ("odd", "even", "constant"):
@@ -124,7 +124,7 @@ def _extended(x: Any, padtype: Any, count: int) -> Any:
 
 
 def _there_and_back(run: Callable[[Any, Any], Any], x: Any, axis: int, padtype: Any, count: int) -> Any:
-    """`run(signal, its first element)` along the last axis, forwards and backwards."""
+    """Apply `run(signal, first element)` along an axis, forwards and then backwards."""
     wide = _extended(np.moveaxis(x, axis, -1), padtype, count)
     there = run(wide, wide[..., :1])
     back = np.flip(run(np.flip(there, -1), there[..., -1:]), -1)
@@ -151,7 +151,7 @@ def sosfiltfilt(sos: Any, x: Any, axis: int = -1, padtype: Any = "odd", padlen: 
     start = sosfilt_zi(sos)
     start = start.reshape(start.shape[0], *(1,) * (len(x.shape) - 1), 2)
     if padlen is None:
-        # Poles and zeros at 0 make the filter no longer.
+        # Poles and zeros at 0 do not make the filter longer.
         short = min(int(np.sum(sos[:, 2] == 0)), int(np.sum(sos[:, 5] == 0)))
         padlen = 3 * (2 * sos.shape[0] + 1 - short)
     return _there_and_back(lambda v, first: sosfilt(sos, v, -1, start * first)[0], x, axis, padtype, int(padlen))

@@ -38,7 +38,7 @@ class _Frames:
         self.scale = 1.0 / (np.sum(weights * weights) * fs if scaling == "density" else np.sum(weights) ** 2)
 
     def spectra(self, x: Any, onesided: bool, axis: int = -1) -> Any:
-        """(..., part, frequency)."""
+        """Return the spectra of the frames, with the axes (..., frame, frequency)."""
         parts = np.lib.stride_tricks.sliding_window_view(x, self.size, axis=-1)[..., :: self.step, :]
         return self._fourier(self._flat(parts, axis) * self.window, onesided)
 
@@ -60,7 +60,7 @@ class _Frames:
         return (np.fft.rfftfreq if onesided else np.fft.fftfreq)(self.nfft, 1.0 / self.fs)
 
     def both_sides(self, power: Any, onesided: bool) -> Any:
-        """Return powers with the negative frequencies, if they are omitted."""
+        """Double powers whose negative frequencies are omitted."""
         if not onesided:
             return power
         count = power.shape[-1]
@@ -94,7 +94,7 @@ def _window(window: Any, nperseg: Any, length: int) -> tuple[Any, int]:
 
 
 def _signals(*xs: Any, axis: int) -> list[Any]:
-    """Floating arrays of one dtype with the axis of the signal last, of one length."""
+    """Return floating arrays of one dtype and one length, with the signal axis last."""
     results = [np.moveaxis(to_float(x), axis, -1) for x in arrays(*xs)]
     if all(x is xs[0] for x in xs):
         return [results[0]] * len(xs)
@@ -108,7 +108,7 @@ def _is_onesided(wanted: bool, *xs: Any) -> bool:
 
 
 def _as(x: Any, *like: Any) -> Any:
-    """`x`, complex, as precise as the signals."""
+    """Convert `x` to the complex dtype with the precision of the signals."""
     dtype = complex_of(np.result_type(*[v.dtype for v in like]))
     return x if x.dtype == dtype else x.astype(dtype)
 
@@ -134,14 +134,14 @@ def csd(x: Any, y: Any, fs: Any = 1.0, window: Any = _HANN, nperseg: Any = None,
 
 
 def _averaged(power: Any, average: str) -> Any:
-    """Over the parts."""
+    """Average powers over the frames, by mean or median."""
     count = power.shape[-2]
     if average not in ("mean", "median"):
         raise ValueError(f"Parameter average={average!r} must be 'median' or 'mean'!")
     if average == "mean" or count == 1:
         return np.mean(power, axis=-2)
     even = 2.0 * np.arange(1.0, (count - 1) // 2 + 1)
-    bias = 1.0 + np.sum(1.0 / (even + 1.0) - 1.0 / even)  # of the median of powers that are distributed as chi**2
+    bias = 1.0 + np.sum(1.0 / (even + 1.0) - 1.0 / even)  # bias of the median of chi-squared powers
     if power.dtype.kind != "c":
         return np.median(power, axis=-2) / bias
     return (np.median(np.real(power), axis=-2) + 1j * np.median(np.imag(power), axis=-2)) / bias
@@ -187,7 +187,7 @@ def _over_time(frames: _Frames, x: Any, axis: int, onesided: bool, boundary: boo
 
 
 def _placed(found: Any, axis: int) -> Any:
-    """Frequencies where the signal was, and parts last."""
+    """Move the frequencies to the position of the signal axis; the frames are last."""
     return np.moveaxis(found, -1, axis - 1 if axis < 0 else axis)
 
 

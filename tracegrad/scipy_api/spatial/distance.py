@@ -91,7 +91,7 @@ _OTHER_NAMES = {
 
 
 def _metric(name: str, metric: Any, out: Any, given: dict[str, Any], points: Callable[[], Any]) -> Callable[..., Any]:
-    """Return the distance function of rows; `points()` has all rows, for metrics with variances."""
+    """Return the distance function of rows; `points()` returns all rows, for metrics with variances."""
     if out is not None:
         raise refuse(f"the argument out= of scipy.spatial.distance.{name}")
     if callable(metric) and not str(getattr(metric, "__module__", "")).startswith("scipy."):
@@ -121,7 +121,7 @@ def _each(metric: Callable[[Any, Any], Any], x: Any, y: Any) -> Any:
 
 @shadow("scipy.spatial.distance.cdist")
 def cdist(XA: Any, XB: Any, metric: Any = "euclidean", *, out: Any = None, **kwargs: Any) -> Any:
-    """`cdist`: between each row of `XA` and each row of `XB`."""
+    """`cdist`: the distances between each row of `XA` and each row of `XB`."""
     x, y = (to_float(v) for v in arrays(XA, XB))
     of = _metric("cdist", metric, out, kwargs, lambda: np.concatenate([x, y]))
     return of(x[:, None, :], y[None, :, :])
@@ -129,7 +129,7 @@ def cdist(XA: Any, XB: Any, metric: Any = "euclidean", *, out: Any = None, **kwa
 
 @shadow("scipy.spatial.distance.pdist")
 def pdist(X: Any, metric: Any = "euclidean", *, out: Any = None, **kwargs: Any) -> Any:
-    """`pdist`: between each two rows."""
+    """`pdist`: the distances between all pairs of rows."""
     x = to_float(arrays(X)[0])
     of = _metric("pdist", metric, out, kwargs, lambda: x)
     first, second = np.triu_indices(x.shape[0], 1)

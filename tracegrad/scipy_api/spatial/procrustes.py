@@ -31,7 +31,7 @@ def _standard(x: Any) -> Any:
 
 @shadow("scipy.spatial.procrustes")
 def procrustes(data1: Any, data2: Any) -> tuple[Any, Any, Any]:
-    """`scipy.spatial.procrustes`: both sets of points in standard form, and how far they are apart."""
+    """`scipy.spatial.procrustes`: both sets of points in standard form, and the sum of the squared differences."""
     x, y = (to_float(v) for v in arrays(data1, data2))
     if x.ndim != 2 or y.ndim != 2:
         raise ValueError("Input matrices must be two-dimensional")

@@ -1,8 +1,8 @@
 """Rotations of `scipy.spatial.transform` as unit quaternions, scalar last, and their interpolation.
 
-Rotations made in traced code and rotations from outside are one class here, whose results are SciPy's. Near the
-identity, functions of the angle are power series in its square, so derivatives of all orders are right there too. A
-matrix is replaced by the nearest rotation, as in SciPy.
+Rotations from traced code and from outside have one class, whose results equal SciPy's. Near the identity, functions
+of the angle are power series in its square, so derivatives of all orders are right there too. A matrix is replaced by
+the nearest rotation, as in SciPy.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from tracegrad.scipy_api.registry import shadow, stands_for
 
 __all__: list[str] = []
 
-# Below this angle, in radians, series are exact; nearer to a pole than this, two of three Euler angles are one.
+# Angles in radians. Below the first, power series are exact. Within the second of a pole, two of the three Euler angles
+# have the same axis (gimbal lock).
 _SMALL, _LOCKED = 1e-3, 1e-7
-# How often a matrix is averaged with its inverse's transpose: twice makes what is a rotation but for rounding the
-# nearest one with its first and second derivative, and more do that for what is none.
+# Number of iterations that average a matrix with the transpose of its inverse. A rotation with rounding errors needs
+# two for the nearest rotation and its first and second derivatives; other matrices need more.
 _FEW, _MANY = 2, 20
 _AXES = "xyz"
 
@@ -93,7 +94,7 @@ class Rotation:
     def _of(q: Any) -> Rotation:
         return Rotation(q, normalize=False)
 
-    # -- makers --------------------------------------------------------------------------------------------
+    # -- constructors --------------------------------------------------------------------------------------
     @staticmethod
     def from_quat(quat: Any, *, scalar_first: bool = False) -> Rotation:
         return Rotation(quat, scalar_first=scalar_first)
@@ -115,7 +116,7 @@ class Rotation:
         m = m if assume_valid else _orthogonal(m)
         (a, b, c), (d, e, f), (g, h, i) = [[m[..., j, k] for k in range(3)] for j in range(3)]
         trace = a + e + i
-        # Four times the outer product of the quaternion with itself, whose rows are all of its direction.
+        # Four times the outer product of the quaternion with itself: each row is a multiple of the quaternion.
         rows = [
             [1 - trace + 2 * a, b + d, c + g, h - f],
             [b + d, 1 - trace + 2 * e, f + h, c - g],
@@ -171,7 +172,7 @@ class Rotation:
         result = Rotation.from_matrix((u * signs) @ vh, assume_valid=True)
         return result, np.sqrt(np.maximum(apart, 0.0))
 
-    # -- what they are -------------------------------------------------------------------------------------
+    # -- properties and conversions ------------------------------------------------------------------------
     @property
     def single(self) -> bool:
         return bool(self._q.ndim == 1)
@@ -252,7 +253,7 @@ class Rotation:
         most = 1e-8 if atol is None else np.deg2rad(atol) if degrees else atol
         return (other * self.inv()).magnitude() < most
 
-    # -- what is done with them ----------------------------------------------------------------------------
+    # -- operations ----------------------------------------------------------------------------------------
     def apply(self, vectors: Any, inverse: bool = False) -> Any:
         v, m = _numbers(vectors, 3, "vectors"), self.as_matrix()
         return np.matmul(np.swapaxes(m, -1, -2) if inverse else m, v[..., None])[..., 0]

@@ -1,7 +1,7 @@
 """Distribution objects of `scipy.stats`, frozen and not, in traced code.
 
-`scipy.stats.norm` is an object whose methods compute in C. Traced code receives a `Distribution` in its place; calling
-it gives a `Frozen`. Without traced arguments, both call SciPy's own methods.
+`scipy.stats.norm` is an object whose methods compute in C. Traced code receives a `Distribution` instead; calling
+it returns a `Frozen`. Without traced arguments, both call SciPy's own methods.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _numbers(result: Any) -> Any:
     """Convert the result of a method to numbers where SciPy returns numbers."""
     if isinstance(result, tuple):
         return tuple(map(_numbers, result))
-    if getattr(result, "weak", False):  # of Python's numbers
+    if getattr(result, "weak", False):  # a Python number
         return np.positive(result)
     return result if result.shape else result[()]
 
@@ -75,7 +75,7 @@ class Frozen:
 
     def __getattr__(self, method: str) -> Any:
         if method == "rvs" and self._outside is not None:
-            self._outside.whole()  # which includes the generator of random numbers
+            self._outside.whole()  # guard the random generator too
             return self._outside.value.rvs
         result = getattr(self.dist, method)
         if not callable(result):
@@ -134,7 +134,7 @@ def _doubles(*xs: Any) -> list[Any]:
 
 
 def _bound(of: Any, count: int, name: str, method: str) -> Callable[..., Any]:
-    """`of(x, shapes, loc, scale)` with SciPy's signature: the parameters of the shape, then location and scale."""
+    """Wrap `of(x, shapes, loc, scale)` with SciPy's signature: shape parameters, then location and scale."""
     first = "q" if method in ("ppf", "isf") else "k" if name in DISCRETE else "x"
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -150,7 +150,7 @@ def _bound(of: Any, count: int, name: str, method: str) -> Callable[..., Any]:
 
 
 def _of_moments(row: Row, count: int, name: str, own: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """Compute methods without a point: moments, the entropy, the median, and the interval around it."""
+    """Return the methods without a point: moments, the entropy, the median, and the interval around it."""
     mean, var, entropy = MOMENTS[name]
 
     def moment(of: Callable[..., Any], outer: Callable[..., Any]) -> Callable[..., Any]:
@@ -188,7 +188,7 @@ def _of_moments(row: Row, count: int, name: str, own: dict[str, Callable[..., An
 
 
 def _fits(x: Any, row: Row, i: int) -> Any:
-    """Whether it is a parameter of the shape, the `i`-th, or a scale (-1)."""
+    """Whether `x` is valid as the shape parameter number `i`, or as a scale (-1)."""
     inside = x >= 0 if 0 <= i < len(row.signs) and row.signs[i] else x > 0
     if 0 <= i < len(row.most) and row.most[i] < math.inf:
         inside = inside & (x <= row.most[i])
@@ -198,7 +198,7 @@ def _fits(x: Any, row: Row, i: int) -> Any:
 
 
 def _checked(found: Any, row: Row, shapes: list[Any], scale: Any) -> Any:
-    """nan where a parameter is none."""
+    """Replace results with invalid parameters by nan."""
     for i, x in enumerate([scale, *shapes], -1):
         fits = _fits(x, row, i)
         if not (is_literal(x) and fits):
@@ -234,7 +234,7 @@ class _Density:
             return _checked(result if _is_one(scale) else result / scale, row, shapes, scale)
         if outside is not None:
             result = np.where(outside, -math.inf, result)
-        if row.open:  # the slope of what falls to -inf there
+        if row.open:  # log(0) at `low`, with its infinite derivative
             start = z == row.low
             result = np.where(start, np.log(np.where(start, z - row.low, 1.0)), result)
         if not _is_one(scale):
@@ -242,7 +242,7 @@ class _Density:
         return _checked(result, row, shapes, scale)
 
     def _by_powers(self, z: Any, shapes: list[Any], log: Any) -> Any:
-        """Compute the density by its factors, where one is 0 or infinite and the logarithm has no derivatives."""
+        """Compute the density by its factors if one is 0 or infinite and the logarithm has no derivatives."""
         if self.row.powers is None:
             return self.outer(log)
         end = np.isinf(log)
@@ -256,8 +256,8 @@ class _Density:
         if self.discrete:
             bounds.append(np.floor(z) != z)
             if len(row.signs) == 2:
-                bounds.append(z > shapes[0])  # more than there are
-        elif self.outer is not None:  # where an infinite slope of the logarithm would meet the density 0
+                bounds.append(z > shapes[0])  # more successes than trials
+        elif self.outer is not None:  # the density 0 times an infinite derivative of the logarithm would be nan
             bounds += [z == end for end in (-math.inf, math.inf) if row.low <= end <= row.high]
         outside: Any = None
         for each in bounds:
@@ -273,13 +273,13 @@ class _Cumulative:
         row, z = self.row, _standard(x, loc, scale)
         z = np.floor(z) if self.discrete else z
         under, over = self._ends(z)
-        # An end is inside: there the function has its limit, and its slope.
+        # The ends count as inside: the function has its limit and its derivative there.
         safe = np.where(under | over, _inside(row), z)
         start = z == row.low if not self.discrete and row.low > -math.inf else None
         if start is not None:
             under, safe = under | start, np.where(start, _inside(row), safe)
         result = np.where(under, self.below, np.where(over, self.above, self.function(safe, *shapes)))
-        if start is not None and self.below == -math.inf:  # it rises from there
+        if start is not None and self.below == -math.inf:  # the logarithm rises from -inf there
             result = np.where(start, np.log(np.where(start, z - row.low, 1.0)), result)
         return _checked(result, row, shapes, scale)
 
@@ -300,7 +300,7 @@ class _Inverse:
         return _checked(result * scale + loc, self.row, shapes, scale)
 
 
-# -- which objects they stand for ----------------------------------------------------------------------------------
+# -- replacements of SciPy's objects -------------------------------------------------------------------------------
 @stands_for("scipy.stats")
 def _of_stats(value: Any, read: Any) -> Any:
     import scipy.stats
@@ -312,7 +312,7 @@ def _of_stats(value: Any, read: Any) -> Any:
     if read is None:
         return None
     if cls in ("rv_continuous_frozen", "rv_discrete_frozen"):
-        # What is frozen is a copy of the distribution, which keeps its name.
+        # A frozen distribution has a copy of the distribution, with the same name.
         dist = getattr(scipy.stats, value.dist.name, None)
         return Frozen(Distribution(dist, value.dist.name), read("args"), read("kwds"), read) if dist else None
     if cls == "multivariate_normal_frozen":

@@ -22,7 +22,7 @@ _digamma, _gamma = of_special("psi"), of_special("gamma")
 
 
 def _above(x: Any, least: float, found: Callable[[Any], Any], other: float = math.inf) -> Any:
-    """`found(x)` where x is above `least`, and `other` elsewhere."""
+    """Apply a function to elements of x above `least`; return `other` for other elements."""
     inside = x > least
     return np.where(inside, found(np.where(inside, x, least + 1.0)), other)
 

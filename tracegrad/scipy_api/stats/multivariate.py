@@ -35,7 +35,7 @@ def _shape_of(mean: Any, cov: Any, allow_singular: bool) -> tuple[Any, Any]:
         raise refuse("scipy.stats.multivariate_normal with a scipy.stats.Covariance", "give the matrix")
     several = mean is None and len(np.shape(cov)) == 2
     mean, cov = _doubles(0.0 if mean is None else mean, cov)
-    dim = cov.shape[0] if several else mean.size  # without a mean, a vector of variances is of one dimension
+    dim = cov.shape[0] if several else mean.size  # without a mean, a vector of variances has one dimension
     if mean.shape not in [(), (dim,)] or cov.shape not in [(), (dim,), (dim, dim)]:
         text = f"multivariate_normal: a mean of the shape {mean.shape} and covariances of the shape {cov.shape}"
         raise ValueError(located(text))
@@ -108,7 +108,7 @@ def _multinomial(x: Any, n: Any, p: Any) -> Any:
     x, n, p = _doubles(x, n, p)
     if x.shape[-1:] != p.shape[-1:]:
         raise ValueError(located(f"multinomial: counts of the shape {x.shape} for probabilities of {p.shape}"))
-    # The last probability is what the others leave.
+    # The last probability is 1 minus the sum of the others.
     p = np.concatenate([p[..., :-1], 1.0 - np.sum(p[..., :-1], axis=-1, keepdims=True)], axis=-1)
     result = gammaln(n + 1.0) + np.sum(xlogy(x, p) - gammaln(x + 1.0), axis=-1)
     return np.where(np.sum(x, axis=-1) == n, result, -math.inf)

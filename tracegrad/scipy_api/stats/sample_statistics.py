@@ -20,7 +20,7 @@ from tracegrad.scipy_api.stats.univariate import of_special
 
 __all__: list[str] = []
 
-# Of a normal distribution: how much longer the range of its middle half, and its median distance, are than its scale.
+# Interquartile range and median absolute deviation of a normal distribution, in units of its standard deviation.
 _RANGE, _DISTANCE = 1.3489795003921634, 0.6744897501960817
 
 _stdtr, _entr, _rel_entr = of_special("stdtr"), of_special("entr"), of_special("rel_entr")
@@ -42,7 +42,7 @@ class _Line(NamedTuple):
 
 
 class Line(_Line):
-    """Result of `scipy.stats.linregress`: five values, and one more by its name."""
+    """Result of `scipy.stats.linregress`: five values, and `intercept_stderr` as an attribute."""
 
     intercept_stderr: Any
 
@@ -59,7 +59,7 @@ def _sample(x: Any, axis: Any) -> tuple[Any, Any]:
     """Return the sample with its axis last, and the function that restores the axes of a result."""
     (x,) = arrays(x)
     x = to_float(x)
-    if axis is None or not x.ndim:  # a number is a sample of one
+    if axis is None or not x.ndim:  # a number is a sample of one element
         return np.ravel(x), lambda y: np.reshape(y, (1,) * x.ndim)
     return np.moveaxis(x, axis, -1), lambda y: np.expand_dims(y, axis)
 
@@ -85,8 +85,10 @@ def _signature(name: str) -> inspect.Signature:
 
 
 def _along(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function of samples whose axis is the last, as SciPy's function of this name, with its signature but
-    for `axis`, `nan_policy` and `keepdims`, which are seen to here."""
+    """Register a function of samples along the last axis as SciPy's function of this name, with SciPy's signature.
+
+    The function itself does not get `axis`, `nan_policy` and `keepdims`.
+    """
 
     def declare(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:

@@ -37,7 +37,7 @@ betainc, betaincc, betaincinv = map(of_special, ("betainc", "betaincc", "betainc
 
 
 def xlog1my(x: Any, y: Any) -> Any:
-    """x * log(1 - y), 0 where x is 0, and y is no nan."""
+    """Compute x * log(1 - y), and 0 if x is 0 and y is not nan."""
     return xlog1py(x, -y)
 
 
@@ -59,11 +59,11 @@ class Row:
     logsf: Function | None = None
     low: float = -math.inf
     high: float = math.inf
-    signs: tuple[bool, ...] = ()  # of parameters that may be 0
-    most: tuple[float, ...] = ()  # what parameters are at most
-    whole: tuple[bool, ...] = ()  # of parameters that are whole numbers
+    signs: tuple[bool, ...] = ()  # for each parameter, whether it may be 0
+    most: tuple[float, ...] = ()  # for each parameter, its largest value
+    whole: tuple[bool, ...] = ()  # for each parameter, whether it is an integer
     open: bool = False  # whether the density is 0 at `low`
-    powers: Function | None = None  # the density by its factors, where one may be 0 or infinite
+    powers: Function | None = None  # the density by its factors, which may be 0 or infinite
 
 
 def _t_log(z: Any, df: Any) -> Any:
@@ -81,7 +81,7 @@ def _f_share(z: Any, n: Any, m: Any) -> Any:
 
 
 def _t_ppf(q: Any, df: Any) -> Any:
-    none = q == 0.0  # where SciPy's stdtrit gives inf
+    none = q == 0.0  # SciPy's stdtrit returns inf there
     return np.where(none, np.log(np.where(none, q, 1.0)), call("stdtrit", df, np.where(none, 0.5, q)))
 
 

@@ -17,7 +17,7 @@ __all__ = ["detect_anomaly", "is_anomaly_check_nan_enabled", "is_anomaly_enabled
 
 
 class _Thread(threading.local):
-    """Key of a thread, under which it stores the calls of fast paths; it is freed with the thread."""
+    """Key of a thread in `settings.unusual`; its entry is removed when the thread ends."""
 
     def __init__(self) -> None:
         self.key: Any = _Thread._Key()

@@ -22,9 +22,9 @@ def zeros(spec: Any) -> Any:
 
 
 class Inputs(NamedTuple):
-    """Arguments of a call: their number, the specs of the differentiable ones, and the positions of non-arrays.
+    """Arguments of a call: their number, positions and specs of those with an edge, and positions of non-arrays.
 
-    With `numbers`, as in NumPy, a Python number counts as an array, and as a cotangent without axes.
+    With `numbers`, for NumPy code, a Python float counts as an array, and a Python number as a cotangent without axes.
     """
 
     number: int
@@ -35,7 +35,7 @@ class Inputs(NamedTuple):
 
     @classmethod
     def of(cls, args: Sequence[Any], places: Sequence[int], numbers: bool) -> Inputs:
-        """Make the inputs of a call with `args`."""
+        """Make the record of a call's arguments `args`."""
         arrays = (Carrier, np.ndarray, np.generic, float) if numbers else (Carrier, np.ndarray, np.generic)
         others = [k for k, x in enumerate(args) if not isinstance(x, arrays)]
         return cls(len(args), places, [Spec(args[k].shape, args[k].dtype) for k in places], others, numbers)

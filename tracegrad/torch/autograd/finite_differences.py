@@ -1,6 +1,6 @@
 """Numerical derivatives by central differences, independent of the tape: the reference of `gradcheck`.
 
-A Tensor is perturbed in place, so a function that reads it other than by its arguments sees the change too.
+A Tensor is perturbed in place, so a function that reads it without receiving it as an argument sees the change too.
 
 Complex numbers follow PyTorch: for a real function `L` of `z = x + iy` the gradient is `dL/dx + i dL/dy`. A complex
 function is treated as two real functions, its real and its imaginary part.
@@ -18,7 +18,7 @@ from tracegrad.errors import located
 __all__ = ["Call", "Derivatives", "along", "columns"]
 
 Array = np.ndarray[Any, Any]
-# The function at its present inputs: one array for each output.
+# Computes the function at the current inputs: one array for each output.
 Call = Callable[[], Sequence[Array]]
 Part = Callable[[Any], Any]
 

@@ -1,7 +1,7 @@
 """Class `Function`: an operation with a user-defined derivative, as in PyTorch.
 
-One class works on Tensors, where a call is one node of the tape; on ndarrays, where it computes without recording; and
-in traced functions, where `forward` is recorded at the call, and `backward` when a derivative is taken.
+One class works in three places. On Tensors a call is one node of the tape. On ndarrays it computes without recording.
+In traced functions, `forward` is recorded at the call, and `backward` when a derivative is taken.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class Function:
     (tensor(1., grad_fn=<ExpBackward>), tensor(1.))
     """
 
-    # Inside a traced function, run the code as it is at each call instead of recording what it does.
+    # Whether the code runs untraced at each call of a traced function, instead of being recorded.
     opaque = False
-    # Of an opaque one, whose first argument is the same for calls of one function: it gives the same for the same.
+    # Whether equal arguments of an opaque call have equal results. The first argument identifies the function.
     _pure = False
     _backward_cls: Any = FunctionNode
     _context_cls: Any = FunctionCtx
@@ -73,7 +73,7 @@ class Function:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         name = f"{cls.__name__}Backward"
-        # As in PyTorch, the class of the nodes belongs to this module, whatever the user's is.
+        # As in PyTorch, the node class belongs to this module, not to the user's.
         members = {"__slots__": (), "__module__": __name__, "_forward_cls": cls}
         cls._backward_cls = type(name, (FunctionNode,), members)
         cls._context_cls = type(name, (FunctionCtx,), {"__module__": __name__})
@@ -96,7 +96,7 @@ class Function:
             )
         )
 
-    # -- what users define -------------------------------------------------------------------------------------
+    # -- methods that users define -----------------------------------------------------------------------------
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
         """Compute the outputs: `forward(ctx, *args)`, or `forward(*args)` where there is a `setup_context`."""
@@ -140,14 +140,14 @@ class Function:
             return call_in_graph(cls, tuple([x.exact() if hasattr(x, "exact") else x for x in args]), owner)
         args = tuple(map(entered, args))
         known = [x for x in args if isinstance(x, Recorded)]
-        # What is recorded in a region is differentiated later, as a graph.
+        # Ops recorded in a region are differentiated later, as a graph.
         if is_traced(owner) and owner.array._in_region() and not any(x._requires for x in known):
             return call_in_graph(cls, args, known[0])
         return call_on_tape(cls, args, lead(known))
 
     @classmethod
     def computed(cls, context: FunctionCtx, args: tuple[Any, ...]) -> Any:
-        """Call `forward`; set up `context`."""
+        """Call `forward`, and fill `context`."""
         context.needs_input_grad = context.needs_input_grad or (False,) * len(args)
         traced = any(map(is_traced, args))
         if cls.opaque and traced:
@@ -182,21 +182,21 @@ class Function:
 
     @classmethod
     def _batch_rule(cls, *args: Any) -> Callable[..., Any] | None:
-        """Return the batch rule of an opaque call on these arguments; None for one call for each example."""
+        """Return the batch rule of an opaque call on these arguments; None: each example is a call."""
         return None
 
     @classmethod
     def _remember(cls, args: Sequence[Any], kinds: Any, result: Any) -> None:
-        """Store the result of an opaque call on arguments of these kinds, if it determines the results of others."""
+        """Store the result of an opaque call on arguments of these kinds, if `_foreseen` can use it for other calls."""
 
     @classmethod
     def _foreseen(cls, args: Sequence[Any], kinds: Any) -> Any:
-        """Return a value like the result of an opaque call on arguments of these kinds, or None."""
+        """Return a value with the structure, shapes and dtypes of an opaque call's result, or None if unknown."""
         return None
 
     @classmethod
     def pushed(cls, context: FunctionCtx, tangents: Sequence[Any]) -> Any:
-        """Call `jvp`, with the tensors saved for it, if any, as `ctx.saved_tensors`."""
+        """Call `jvp`; within it, `ctx.saved_tensors` are the tensors saved by `save_for_forward`, if any."""
         context._for_forward = context.saved_for_forward or None
         try:
             return inlined(cls.jvp)(context, *tangents)
@@ -217,7 +217,7 @@ def _bound(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def inlined(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function to call in the place of a user's function: inside a trace, one that records it."""
+    """Return the function itself, or inside a trace the function that records it."""
     builder = Op.ambient() if Op.ambient is not None else None
     world = getattr(builder, "world", None)
     return fn if world is None else world.inline(fn)

@@ -36,7 +36,7 @@ class FunctionCtx:
     non_differentiable: tuple[Any, ...] = ()
     _saved: Any = ()
     saved_for_forward: tuple[Any, ...] = ()
-    # What `saved_tensors` are while `jvp` runs.
+    # The `saved_tensors` while `jvp` runs.
     _for_forward: tuple[Any, ...] | None = None
     _node: Callable[[], Any] = staticmethod(lambda: None)
 
@@ -84,7 +84,7 @@ class FunctionCtx:
         return getattr(node, name)
 
     def checked(self, allowed: tuple[type, ...]) -> None:
-        """TypeError for an argument of the methods above that is no array."""
+        """Raise for an object passed to the methods above that is not an array."""
         for k, x in enumerate(self.to_save):
             if x is not None and not isinstance(x, allowed):
                 text = f"save_for_backward can only save variables, but argument {k} is of type {type(x).__name__}"
@@ -99,8 +99,9 @@ class FunctionCtx:
 
 
 class SavedTensor:
-    """A value of the tape that a node keeps, of the class `face`: with the edge that led to it, or the number of the
-    output of the node that it is (-1: it is none)."""
+    """Saved value of a `FunctionNode`, of the class `face`.
+
+    `number` is the output of the node that it is. It is -1 for other values, for which `edge` is the edge."""
 
     __slots__ = ("edge", "face", "number", "saved")
 
@@ -111,7 +112,7 @@ class SavedTensor:
         self.saved, self.edge, self.number, self.face = kept(x), edge, number, face_of(x)
 
     def unpack(self, node: Any) -> Any:
-        """Return the value, on the tape."""
+        """Return the value as a recorded array with its edge."""
         return self.saved.sharing(self._shown(self.saved.value(self._edge(node), own=self.number >= 0), node))
 
     def pack(self, node: Any, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
@@ -132,7 +133,7 @@ class SavedTensor:
 
 
 def face_of(x: Any) -> Any:
-    """Return the class of the values that stand for `x`; a Python number's differs from that of its results."""
+    """Return the class of values that replace `x`; for a Python number not the class of its results."""
     return type(x) if x.weak else type(x)._face
 
 

@@ -1,8 +1,8 @@
 """Calls of a `Function` on traced arrays: record the forward pass, and the derivative when it is taken.
 
-The nodes of the forward pass are ordinary nodes, but no derivative flows through them: the outputs leave through
-`custom_call`, and derivatives use the rule of the call (`tracegrad.ops.calls.custom_call`). Saved values are connected
-with the inputs and outputs that callers see, so that second derivatives are right.
+The nodes of the forward pass are ordinary nodes, but no derivative flows through them. The outputs pass through the op
+`custom_call`, whose derivative is the rule of the call (`tracegrad.ops.calls.custom_call`). Saved values are connected
+with the inputs and outputs that callers see, so that second derivatives are correct.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["call_in_graph"]
 class FunctionRule:
     """Derivative rule of one call; `specs` are the specs of the results of `forward` (None: not an array)."""
 
-    chooses = True  # `backward` finds in `ctx.needs_input_grad` which arguments want cotangents
+    chooses = True  # whether `pull` takes `wanted`, which `backward` reads as `ctx.needs_input_grad`
 
     def __init__(self, cls: Any, context: FunctionCtx, inputs: Inputs, specs: Sequence[Spec | None], like: Any):
         self.cls, self.context, self.inputs, self.specs, self.like = cls, context, inputs, specs, like
@@ -93,7 +93,7 @@ def _as(like: Any, array: Any) -> Any:
 
 
 def call_in_graph(cls: Any, args: tuple[Any, ...], owner: Any) -> Any:
-    """Compute `cls.apply(*args)`, where some arguments are values of a graph, or Tensors that hold them."""
+    """Compute `cls.apply(*args)` for arguments that include values of a graph, or Tensors that hold them."""
     places = [k for k, x in enumerate(args) if isinstance(x, Carrier)]
     inputs = [_array(args[k]) for k in places]
     context: FunctionCtx = cls._context_cls()
@@ -130,9 +130,9 @@ def call_in_graph(cls: Any, args: tuple[Any, ...], owner: Any) -> Any:
 
 
 class GraphCall:
-    """Call and its rule; `given` is the result of `forward`, `outputs` the same in the graph.
+    """Call and its rule; `given` is the result of `forward`, and `outputs` has its values of the graph.
 
-    `inside` are the arguments of `forward`, and their positions among the inputs.
+    `inside` are the arguments of `forward`, with their positions among the inputs.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class GraphCall:
         self.key = rule.cls, tuple(kinds)
 
     def connect(self, results: Sequence[Any], inputs: Sequence[Any]) -> None:
-        """Save the residuals, with results and inputs that callers see in place of those cut from derivatives."""
+        """Save the residuals; the callers' results and inputs replace the values inside, which have no derivatives."""
         context, saved = self.rule.context, self.kept
         known = {id(x): _as(x, y) for x, y in zip(self.given, _among(self.outputs, results)) if isinstance(y, Carrier)}
         known |= {id(x): _as(x, inputs[k]) for x, k in self.inside}
@@ -157,12 +157,12 @@ class GraphCall:
                 setattr(context, name, known[id(x)])
 
     def pull(self, cotangents: Sequence[Any], results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-        """Return the rule, connected with these results and inputs."""
+        """Apply the rule, connected with these results and inputs."""
         self.connect(results, inputs)
         return list(self.rule.pull(cotangents, results, tuple(inputs)))
 
     def push(self, tangents: Sequence[Any], results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-        """Return the rule for tangents, connected with these results and inputs."""
+        """Apply the rule for tangents, connected with these results and inputs."""
         self.connect(results, inputs)
         return list(self.rule.push(tangents, results, tuple(inputs)))
 
@@ -188,6 +188,6 @@ def _shown(call: GraphCall, inputs: Sequence[Any]) -> list[Any]:
 
 
 def _among(outputs: Sequence[Any], results: Sequence[Any]) -> list[Any]:
-    """Replace the arrays among the outputs by these results."""
+    """Replace the arrays among the outputs by `results`."""
     supply = iter(results)
     return [next(supply) if isinstance(x, Carrier) else x for x in outputs]

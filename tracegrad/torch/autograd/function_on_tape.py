@@ -23,7 +23,7 @@ from tracegrad.torch.tape.tensors import inplace_updates
 __all__ = ["FunctionNode", "call_on_tape"]
 
 _new = object.__new__
-# What the tape keeps on a node; attributes that users set go to the context.
+# Sets the tape's attributes of a node; attributes that users set are stored in the context.
 _set = object.__setattr__
 
 
@@ -67,7 +67,7 @@ class FunctionNode(Node):
             if x.__class__ is SavedTensor:
                 x.pack(self, pack, unpack)
 
-    # -- what users see ----------------------------------------------------------------------------------------
+    # -- attributes for users ----------------------------------------------------------------------------------
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "context":
             raise AttributeError(f"'{type(self).__name__}' object has no attribute {name!r}")
@@ -179,7 +179,7 @@ class _Call:
         self.given = {id(x) for x in inputs}
 
     def output(self, k: int, x: Any, count: int) -> Any:
-        """Output `k`, as the caller gets it."""
+        """Convert output `k` for the caller."""
         x = self._lifted(x, self.owner) if isinstance(self.owner, ArrayMethods) else x
         if not isinstance(x, Recorded):
             return x
@@ -229,12 +229,12 @@ class _Call:
         inplace_updates.rebase(x, old, like(type(x)._face, x.array, edge))
 
     def check_dirty(self, outputs: Sequence[Any]) -> None:
-        """RuntimeError if an input was updated in place and is not returned."""
+        """Raise RuntimeError if an input was updated in place and is not returned."""
         if not self.dirty <= {id(x) for x in outputs}:
             raise RuntimeError(located(NOT_RETURNED))
 
     def complete(self, outputs: Sequence[Any], shown: Sequence[Any]) -> None:
-        """Tell the node its outputs and its saved values."""
+        """Set the node's output specs and saved values."""
         node, context = self.node, self.context
         assert node is not None
         _set(node, "specs", [Spec(x.shape, x.dtype) if isinstance(x, Recorded) else None for x in shown])
@@ -256,7 +256,7 @@ def _alias(x: Any) -> Any:
 
 
 def _detached(x: Any) -> Any:
-    """Return the value of `x` in the same memory, with its version counter, but not as a view of it."""
+    """Return a value in the memory of `x`, with its version counter, but not registered as a view."""
     out = like(type(x)._face, _alias(x).array, None)
     out._counter = x._counter
     return out

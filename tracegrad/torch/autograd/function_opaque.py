@@ -2,9 +2,9 @@
 
 A call is one node of the graph. Its backward pass is a second node, which reads the context that `forward` has filled
 (`residuals.py`). The outputs, each a result of the node, have the shapes and dtypes of the call during tracing. In a
-loop or a branch, the function is called during tracing with the values of the first iteration, to know the shapes, and
-again at each iteration. Elsewhere, the result computed during tracing is the result of the first call. Derivatives of
-the backward pass are refused.
+loop or a branch, the function is called during tracing with the values of the first iteration, to determine the shapes,
+and again at each iteration. Elsewhere, the result computed during tracing is the result of the first call. Derivatives
+of the backward pass raise an error.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ def is_traced(x: Any) -> bool:
 
 
 class Opaque:
-    """Opaque call: its class, its untraced arguments, and the way to pass them to it."""
+    """Opaque call: its class, its untraced arguments, and the positions and kinds of the traced ones."""
 
     def __init__(self, cls: Any, args: Sequence[Any]):
         self.cls = cls
         self.places = [k for k, x in enumerate(args) if is_traced(x)]
-        # Traced code may update an array of its own after the call.
+        # Traced code may update an untraced array after the call.
         fixed = [x.copy() if isinstance(x, np.ndarray) else x for x in args]
         self.args = [None if k in self.places else x for k, x in enumerate(fixed)]
         self.tensors = [isinstance(args[k], Recorded) and not isinstance(args[k], ArrayMethods) for k in self.places]
         self.numbers = [args[k].weak for k in self.places]
         self.needs = tuple([k in self.places and aval_of(x).is_inexact for k, x in enumerate(args)])
         self.inputs = Inputs.of(args, self.places, numbers=True)
-        # For each output its aval, or the object that it is; and the context of the call being traced.
+        # For each output its aval, or the object itself if it is not an array.
         self.outputs: list[Any] = []
         self.residuals: Residuals
-        # What `forward` gave in the call being traced, for which arrays, and what that trace knows of the world.
+        # The call during tracing: the arrays, the context, the result of `forward`, and the world of the trace.
         self.first: Any = None
 
     def forward(self, arrays: Sequence[Any]) -> tuple[FunctionCtx, Any]:
@@ -70,7 +70,7 @@ class Opaque:
         return context, result
 
     def traced(self, arrays: Sequence[Any]) -> tuple[FunctionCtx, Any]:
-        """Call `forward` during tracing; without values, return values of the result's kinds, if known."""
+        """Call `forward` during tracing; if the inputs have no values, return a foreseen result."""
         kinds = self.key, *(x.aval for x in arrays)
         try:
             with aside(), no_grad():
@@ -90,9 +90,9 @@ class Opaque:
 
     @property
     def key(self) -> Any:
-        """Return a key that is equal for calls with equal results, if the class defines it: calls on equal arguments.
+        """Return a key that is equal for calls with equal arguments, if the class is pure; else a unique key.
 
-        The first argument is compared as it is.
+        The first argument is compared by `==`.
         """
         if not self.cls._pure:
             return id(self)
@@ -102,7 +102,7 @@ class Opaque:
     def called(self, arrays: Sequence[Any]) -> tuple[FunctionCtx, Any]:
         """Call `forward`, or return the result computed during tracing for the first call.
 
-        Before the trace ends, values of the first call may be requested as well.
+        Before the trace ends, the node may be evaluated several times, so the result is stored until then.
         """
         first = self.first
         if first is not None and not first[3].open:
@@ -127,7 +127,7 @@ class Opaque:
 
 
 def key_of(x: Any) -> Any:
-    """Equal for arguments that are the same whenever they are read."""
+    """Return a key that is equal for equal arrays, numbers, strings and None, and for identical other objects."""
     if isinstance(x, np.ndarray):
         return x.dtype, x.shape, id(x) if x.dtype.hasobject else x.tobytes()
     return (type(x), repr(x)) if x is None or isinstance(x, (str, bytes, *LITERALS)) else id(x)
@@ -144,7 +144,7 @@ def _several(result: Any) -> tuple[Any, ...]:
 
 
 def _known(cls: Any, x: Any) -> Any:
-    """Return the part of an output that is the same in every call: its aval, or the output itself."""
+    """Return the part of an output that is equal in all calls: the aval of an array, or the output itself."""
     require_plain(x, lambda: f"{cls.__name__} is opaque to traces, and what it returns")
     if isinstance(x, np.ndarray | np.generic | int | float | complex):
         return aval_of(np.asarray(x))
@@ -244,7 +244,7 @@ class _Backward:
 
 
 def aside() -> Any:
-    """While code runs that no trace records."""
+    """Return a context manager in which no trace records."""
     builder: Any = Op.ambient() if Op.ambient is not None else None
     return contextlib.nullcontext() if builder is None else builder.aside()
 
@@ -258,7 +258,7 @@ def opaque_forward(cls: Any, context: FunctionCtx, args: tuple[Any, ...]) -> tup
     known.checked(ARRAYS)
     outputs = _several(result)
     call.residuals = Residuals(known)
-    call.residuals.read = arrays[0].builder.world.once  # whose values are asked for before a backward pass reads them
+    call.residuals.read = arrays[0].builder.world.once  # a trace that runs once needs the values at once
     call.outputs = [_known(cls, x) for x in outputs]
     avals = [x for x in call.outputs if isinstance(x, Aval)]
     described = _described([*avals, *call.residuals.avals])

@@ -1,9 +1,8 @@
 """Derivatives of functions of Tensors, as in `torch.autograd.functional`: Jacobians, Hessians and products.
 
-A function is called on new Tensors in the place of its inputs, so the caller's Tensors are neither recorded on nor
-changed. The tape has cotangents only. A column of the Jacobian needs a second derivative: `J^T u` is linear in `u`, so
-its own cotangents, with respect to `u`, are `J v` (J. Townsend, "A new trick for calculating Jacobian vector products",
-2017).
+A function is called on new Tensors, which replace its inputs, so the caller's Tensors get no nodes and no gradients.
+The tape has cotangents only. A column of the Jacobian needs a second derivative: `J^T u` is linear in `u`, so its own
+cotangents, with respect to `u`, are `J v` (J. Townsend, "A new trick for calculating Jacobian vector products", 2017).
 
 With `create_graph` the results can be differentiated further, also with respect to the inputs. With `strict`, an output
 independent of an input raises RuntimeError; otherwise its derivative is zero.
@@ -37,7 +36,7 @@ _STRICT = "This is not allowed in strict mode."
 _STRICT_GRAPH = "This is not allowed in strict mode when create_graph=True."
 _OUTPUTS = f"outputs of {_USER}"
 
-# What is said in strict mode of a value that should require grad, number i of its kind.
+# Errors of strict mode for value number i of its kind, which should require grad.
 _CONSTANT = {
     "output": (
         f"Output {{i}} of {_USER} does not require gradients. The outputs must be computed in a differentiable manner "
@@ -51,7 +50,7 @@ _CONSTANT = {
     ),
 }
 
-# What is said in strict mode where no derivative number i exists.
+# Errors of strict mode for a missing derivative number i.
 _ABSENT = {
     "output": f"The output of {_USER} is independent of input {{i}}. {_STRICT}",
     "tangent": (
@@ -68,7 +67,7 @@ _ABSENT = {
 
 # -- arguments and results -------------------------------------------------------------------------------------------
 def _tensors(given: Any, what: str, name: str) -> tuple[Tensors, bool]:
-    """`given` as a tuple of Tensors, and whether it was one; TypeError for anything else."""
+    """Convert `given` to a tuple of Tensors; return whether it was a tuple. TypeError for other objects."""
     several = isinstance(given, tuple)
     for i, x in enumerate(given if several else (given,)):
         if not isinstance(x, Tensor):
@@ -115,13 +114,13 @@ class _Call:
         return _pull(self.outputs, self.inputs, None, True)
 
     def vector(self, v: Any, like: Tensors, several: bool) -> Tensors:
-        """`v`, of the shapes of `like`, as Tensors."""
+        """Convert `v`, which must have the shapes of `like`, to Tensors."""
         vs, _ = _tensors(v, "v", self.name)
         _check_shapes(vs, like, several)
         return tuple([_stand_in(x, self.create_graph, False) for x in vs])
 
     def direction(self, v: Any) -> Tensors | None:
-        """`v`, of the shapes of the inputs; None if it is not given and a single 1 is meant."""
+        """Convert `v`, which must have the shapes of the inputs; None stands for 1, for one input element."""
         if v is not None:
             return self.vector(v, self.inputs, self.several_in)
         _check_single(self.inputs, "input to the user-provided function is")
@@ -136,7 +135,7 @@ class _Call:
                 raise RuntimeError(located(_CONSTANT[kind].format(i=i)))
 
     def filled(self, found: Sequence[Any], like: Tensors, absent: str, constant: str) -> Tensors:
-        """Return derivatives of the shapes of `like`, with zeros for missing ones; strict mode refuses missing ones."""
+        """Return derivatives of the shapes of `like`, with zeros for missing ones, which strict mode refuses."""
         if self.strict:
             for i, x in enumerate(found):
                 if x is None:
@@ -148,7 +147,7 @@ class _Call:
         return tuple([zeros_like(y) if x is None else x for x, y in zip(found, like)])
 
     def result(self, found: Sequence[Any], several: bool) -> Any:
-        """Convert a result for the caller: without history unless requested, and a tuple only if it was one."""
+        """Convert a result for the caller: without history unless requested, and a tuple only if `several`."""
         done = tuple([x if self.create_graph else x.detach() for x in found])
         return done if several else done[0]
 
@@ -228,7 +227,7 @@ def _zero_block(out: Any, x: Any, dtype: Any) -> Any:
 
 
 def _pushed(call: _Call, outputs: Tensors, kind: str) -> tuple[Tensors, Tensors]:
-    """Weights `u` of the outputs, and the cotangents that they give: linear in `u`, and recorded."""
+    """Return weights `u` of the outputs, and the recorded cotangents of the inputs, which are linear in `u`."""
     weights = tuple([zeros_like(x, requires_grad=True) for x in outputs])
     result = _pull(outputs, call.inputs, weights, True)
     call.check(kind, result)
@@ -394,7 +393,7 @@ def _by_rows(func: Function, inputs: Any, create_graph: bool, strict: bool, vect
         )
     blocks = []
     for i, out in enumerate(outputs):
-        if out.dtype.kind == "c" and not vectorize:  # a row for the real part says nothing of the imaginary one
+        if out.dtype.kind == "c" and not vectorize:  # a row of the real part does not determine the imaginary part
             raise RuntimeError(
                 located(f"grad can be implicitly created only for real scalar outputs but got {out.dtype}")
             )
@@ -428,7 +427,7 @@ def _by_columns(func: Function, inputs: Any) -> Any:
 
 
 def _transposed(column: Any, out: Any, x: Any) -> Any:
-    """From the shape of the input and then of the output to the other order."""
+    """Move the axes of the input, which are first, after the axes of the output."""
     if column is None:
         return _zero_block(out, x, out.dtype)
     first = len(x.shape)

@@ -26,7 +26,7 @@ from tracegrad.torch.tape.backward import engine
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
 
 
-# -- what users call -------------------------------------------------------------------------------------------------
+# -- public functions ------------------------------------------------------------------------------------------------
 def gradcheck(
     func: Function,
     inputs: Any,
@@ -96,7 +96,7 @@ def gradcheck(
         bool(masked),
     )
     try:
-        with compiled_at_once():  # calls are compared to the bit
+        with compiled_at_once():  # results of two calls are compared bitwise
             check = Check(func, as_tuple(inputs), options)
             if not check.is_constant():
                 if check_backward_ad:
@@ -166,7 +166,7 @@ def gradgradcheck(
         weights = as_tuple(grad_outputs)
 
     def gradients(*args: Any) -> tuple[Any, ...]:
-        # Forward mode calls this on dual Tensors that nothing is recorded of.
+        # Forward mode passes dual Tensors that do not require grad.
         restored = [
             x.requires_grad_() if requires(y) and not requires(x) else x for x, y in zip(args, arguments + weights)
         ]

@@ -1,6 +1,6 @@
 """Comparison of `gradcheck`: the Jacobian of a function at one point, by the tape and by finite differences.
 
-For each output and each input that requires grad, the Jacobian is computed twice on the tape, cotangent by cotangent,
+For each output and each input that requires grad, the Jacobian is computed twice on the tape, one cotangent at a time,
 and once by differences. Printed Jacobians have a row for each element of the input. The fast mode compares one random
 combination `v^T J u` of the elements instead. Random numbers come from a separate generator with a fixed seed.
 """
@@ -73,7 +73,7 @@ def outputs_of(func: Function, inputs: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _check_input(i: int, x: Any) -> None:
-    """Warn of single precision; refuse memory that differences cannot be taken in."""
+    """Warn of single precision; raise for memory that cannot be perturbed element by element."""
     if x.dtype not in _DOUBLE:
         message = (
             f"Input #{i} requires gradient and is not a double precision floating point or complex. This check will "
@@ -160,7 +160,7 @@ class Check:
 
     # -- values of the tape ------------------------------------------------------------------------------------------
     def pull(self, out: Any, ct: Array) -> list[Any]:
-        # An array of its own for each pass: a gradient may be the cotangent itself.
+        # Each pass needs a new array, because a gradient may be the cotangent itself.
         weight = of_array(np.array(ct.reshape(out.shape), out.dtype))
         return list(engine.grad(out, self.wanted, weight, retain_graph=True, allow_unused=True))
 
@@ -173,7 +173,7 @@ class Check:
         return [j[:, 0] for j in self.gathered([self.pull(out, ct)])]
 
     def gathered(self, rows: Sequence[Sequence[Any]]) -> list[Array]:
-        """Gradients as the columns of matrices, one for each input."""
+        """Store gradients as the columns of matrices, one for each input."""
         matrices = []
         for k, x in enumerate(self.wanted):
             matrix = np.zeros((x.numel(), len(rows)), x.dtype)
@@ -234,7 +234,7 @@ class Check:
                 for j, (gradient, u) in enumerate(zip(analytical, directions)):
                     a = _projected(gradient, u)
                     n = (numerical[j][position].of(part.take) * v).sum()
-                    # An error of atol in each element, all of one sign.
+                    # The tolerance allows an error of atol of the same sign in each element.
                     steps = u[0].sum() + (u[1].sum() if gradient.dtype.kind == "c" else 0.0)
                     if not self.close(a, n, self.options.atol * steps * v.sum()):
                         raise GradcheckError(_mismatch(part, i, j, n, a) + self.elements(part, position, out, j))
@@ -257,7 +257,7 @@ class Check:
         return text
 
     def is_constant(self) -> bool:
-        """Whether no output requires grad; then none may depend on the inputs."""
+        """Whether no output requires grad; GradcheckError if an output nevertheless depends on the inputs."""
         if differentiable(outputs_of(self.func, self.inputs)):
             return False
         for derivatives in self.derivatives():
@@ -287,7 +287,7 @@ class Check:
                 )
 
     def expect_zero(self, outputs: Sequence[Any]) -> None:
-        """Cotangents of zero give gradients of zero."""
+        """Check that cotangents of zero give gradients of zero."""
         if not outputs:
             return
         zeros = [of_array(np.zeros(x.shape, x.dtype)) for x in outputs]
@@ -302,7 +302,7 @@ class Check:
                 raise GradcheckError("grad is incorrect size")
 
     def expect_zero_of_nothing(self) -> None:
-        """Cotangents that are absent, all or one of several, count as zero."""
+        """Check that absent cotangents, all or one of several, count as zero."""
         count = len(differentiable(outputs_of(self.func, self.inputs)))
         for absent in (None, *range(count if count > 1 else 0)):
             try:
@@ -317,10 +317,10 @@ class Check:
                 )
 
     def without(self, absent: int | None) -> list[Any]:
-        """Compute the gradients with cotangent `absent` absent and the others zero.
+        """Compute the gradients with cotangent number `absent` absent and the others zero.
 
-        Without any, return the results of each node that can be called without cotangents: the backward pass itself
-        skips nodes at which nothing arrives.
+        If `absent` is None, all cotangents are. The backward pass skips nodes without cotangents, so each node with
+        several outputs is called directly; the results of these calls are returned.
         """
         outputs = differentiable(outputs_of(self.func, self.inputs))
         if absent is None:
@@ -343,7 +343,7 @@ def _mismatch(part: _Part, i: int, j: int, numerical: Any, analytical: Any) -> s
 
 
 def unit(x: Any, rng: np.random.Generator) -> Array:
-    """Make a random unit vector with an element for each of `x`; none is negative, so errors cannot cancel."""
+    """Make a random unit vector with as many elements as `x`; none is negative, so that errors do not cancel."""
     vector: Array = rng.uniform(size=x.numel())
     vector /= np.sqrt(vector @ vector) or 1.0
     return vector

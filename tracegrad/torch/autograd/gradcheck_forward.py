@@ -39,7 +39,7 @@ class ForwardCheck:
             self.expect_zero_of_nothing()
 
     def pushed(self, tangents: Sequence[Any]) -> list[Any]:
-        """Compute the tangents of the outputs (None: zero) from those of the inputs (None: not dual)."""
+        """Compute the tangents of the outputs (None: zero) from tangents of the inputs (None: not dual)."""
         with dual_level():
             supply = iter(tangents)
             args = []
@@ -90,7 +90,7 @@ class ForwardCheck:
             for i, (position, moved, v) in enumerate(zip(self.tracked, self.moved(j, u * seed), weights)):
                 derivative = derivatives[position].imaginary if seed == 1j else derivatives[position].real
                 a, n = (moved * v).sum(), (derivative * v).sum()
-                # An error of atol in each element, all of one sign.
+                # The tolerance allows an error of atol of the same sign in each element.
                 if not self.check.close(a, n, self.options.atol * u.sum() * v.sum()):
                     raise GradcheckError(_mismatch(where, i, j, n, a))
 

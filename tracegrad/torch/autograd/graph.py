@@ -99,9 +99,9 @@ class allow_mutation_on_saved_tensors(contextlib.ContextDecorator):
     """
 
     def __init__(self) -> None:
-        # By the memory that they are in, the values that are kept.
+        # The saved values, by the id of the object that owns their memory.
         self._kept: dict[int, weakref.WeakSet[_Value]] = {}
-        # Those that are copies by now.
+        # The saved values that have been copied.
         self._copied: weakref.WeakSet[_Value] = weakref.WeakSet()
         self._room = _ROOM
         self._hooks = saved_tensors_hooks(self._pack, self._unpack)
@@ -152,12 +152,12 @@ class allow_mutation_on_saved_tensors(contextlib.ContextDecorator):
             self._copied.add(value)
 
 
-# From how many memories on those are looked for of which nothing is kept any more.
+# The number of memory owners from which on entries without live values are removed.
 _ROOM = 256
 
 
 class _Value:
-    """A saved value: a Tensor in its memory, or after that was overwritten, in memory of its own."""
+    """Saved value: a Tensor in the original memory, or a copy after this memory was overwritten."""
 
     __slots__ = ("__weakref__", "tensor")
 
@@ -209,7 +209,7 @@ def increment_version(tensor: Any) -> None:
 
 
 class _Handle:
-    """Takes several hooks away."""
+    """Handle of several hooks."""
 
     def __init__(self, handles: Sequence[RemovableHandle]):
         self.handles = handles
@@ -263,7 +263,7 @@ def _hooks_for_any(count: int, fn: Callable[..., None]) -> list[Hook]:
 
 def _hooks_for_all(nodes: Sequence[Node], fn: Callable[..., None]) -> list[Hook]:
     lock = new_lock()
-    # What is known in each pass that is under way, and how much will be.
+    # For each active pass, the cotangents known so far, and the number of missing ones.
     known: weakref.WeakKeyDictionary[Any, tuple[list[Any], list[int]]] = weakref.WeakKeyDictionary()
 
     def hook_of(k: int) -> Hook:

@@ -44,16 +44,16 @@ def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _sources(ctx: Any, grads: Sequence[Any]) -> Sequence[Any]:
-    """Return the values that a derivative of the outputs could lead to.
+    """Return the values with respect to which the outputs must not be differentiated.
 
-    In PyTorch these are the cotangents alone; a transform of a function of arrays would then give a wrong zero for
-    saved values.
+    In PyTorch only the cotangents count. With this rule, a transform of a function of arrays would return a wrong zero
+    for saved values.
     """
     return [*grads, *ctx.saved_tensors] if any(isinstance(x, ArrayMethods) for x in grads) else grads
 
 
 class Error(Node):
-    """The derivative that there is none of."""
+    """Node that raises when a derivative through it is taken."""
 
     __slots__ = ("count",)
     several = True
@@ -79,7 +79,7 @@ def _refused_on_tape(outputs: Sequence[Any], sources: Sequence[Any]) -> tuple[An
 
 
 class _Refused:
-    """The rule of a call that has no derivative."""
+    """Derivative rule that raises, for a call in a graph."""
 
     def __repr__(self) -> str:
         return "'Error'"

@@ -1,8 +1,8 @@
 """Residuals of an opaque call: the context that `forward` fills, as values of a graph.
 
-Arrays and numbers are results of the node that calls `forward`. They go wherever values of a program go: into the
-stacks of loops, and to a backward pass that runs later, or twice. If the context holds other objects, or differs from
-the traced call, the context itself is held, and a number stands for it.
+Arrays and numbers are results of the node that calls `forward`. As values of a program they can be stacked by loops,
+and read by a backward pass that runs later, or twice. If the context has other objects, or differs from the context of
+the traced call, the process holds the context itself, and the graph passes its number.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tracegrad.torch.tape.tensors.tensor import of_array
 
 __all__ = ["Residuals"]
 
-# Not state of the user's: known from the call being traced, or of no use for a backward pass.
+# Attributes that are not the user's state: known from the traced call, or not needed in a backward pass.
 _OWN = {"needs_input_grad", "materialize_grads", "dirty_tensors", "non_differentiable", "_saved", "saved_for_forward"}
 _FIXED = (type(None), str, bytes)
 _NUMBERS = (bool, int, float, complex)
 
 
 class _Kind:
-    """Kind of a leaf: its storage, and the properties that are the same in each call."""
+    """Kind of a leaf: whether it is stored in the graph, and the properties that are equal in each call."""
 
     def __init__(self, x: Any):
         array = x.array if isinstance(x, Recorded) else x
@@ -68,7 +68,7 @@ class Residuals:
         leaves, self.structure = _taken_apart(context)
         self.kinds = [_Kind(x) for x in leaves]
         self.fixed = [None if kind.stored else x for x, kind in zip(leaves, self.kinds)]
-        # Whether a backward pass reads what is held.
+        # Whether a backward pass reads held contexts.
         self.read = False
 
     @property
@@ -106,7 +106,7 @@ def _taken_apart(context: FunctionCtx) -> Any:
 
 
 class _Held:
-    """Contexts that are waiting for their backward pass, and the last few that have had one: it may come again."""
+    """Contexts that wait for their backward pass, and the last ones that had one, because it may run again."""
 
     WAITING, AGAIN = 2**14, 64
 

@@ -7,7 +7,7 @@ A subclass is a `Carrier` with `shape` and `dtype`, and defines
 
 - `concrete(asked)`: the value as an ndarray, for Python that needs a number; `asked` names the operation ("bool()");
 - `_lift(x)`: an ndarray, NumPy scalar or carrier of a lower level as a carrier of this kind;
-- `_become(result) -> self`: from now on this object stands for the value `result`, of its own shape and dtype;
+- `_become(result) -> self`: give this object the value `result`, which has the object's shape and dtype;
 - `_alias()`: another object for the same value; `clone()`: a copy of it.
 
 `_concrete_masks` says whether boolean arrays can be used as indices.
@@ -145,7 +145,7 @@ class TensorMethods:
         """A copy, which derivatives flow through."""
         return self._alias()
 
-    # -- what NumPy's functions ask ------------------------------------------------------------------------
+    # -- queries of NumPy's functions ----------------------------------------------------------------------
     def _known(self) -> np.ndarray[Any, Any] | None:
         """Return the value, for an index that determines shapes; None if it may differ between calls."""
         return self.concrete("a boolean index") if self._concrete_masks else None
@@ -157,7 +157,7 @@ class TensorMethods:
         self._become(new)
 
     def _update(self, new: Any, name: str = "") -> Any:
-        """Become `new`, the result of an update in place, which must fit."""
+        """Take the value `new` of an in-place update, whose shape and dtype must fit."""
         if new.shape != self.shape:
             raise size_error(
                 f"output with shape {lengths(self.shape)} doesn't match the broadcast shape {lengths(new.shape)}"
@@ -268,7 +268,7 @@ class TensorMethods:
     def imag(self, value: Any) -> None:
         complex_numbers.imag(self).copy_(value)
 
-    # -- what is known without the elements ----------------------------------------------------------------
+    # -- metadata ------------------------------------------------------------------------------------------
     def size(self, dim: int | None = None) -> Any:
         """The shape, or the length of one dimension."""
         return self.shape if dim is None else self.shape[dim_of(dim, self.ndim)]
@@ -402,7 +402,7 @@ def _method(name: str, function: Callable[..., Any]) -> Any:
             _explain(self, *args[:1])
             raise
 
-    # Its examples are those of the function, and stand there.
+    # The examples are in the docstring of the function.
     call.__name__, call.__doc__ = name, (function.__doc__ or f"The function `{name}`.").partition(">>>")[0].rstrip()
     return call
 

@@ -42,9 +42,9 @@ __all__ = [
 ]  # fmt: skip
 
 
-# -- of no parameters -------------------------------------------------------------------------------------------------
+# -- without parameters -----------------------------------------------------------------------------------------------
 class _InPlace(Module):
-    """An activation whose one parameter says whether it overwrites its input."""
+    """Base class of activations with the only parameter `inplace`: whether the input is overwritten."""
 
     def __init__(self, inplace: bool = False):
         super().__init__()
@@ -155,7 +155,7 @@ class Tanhshrink(Module):
         return F.tanhshrink(input)
 
 
-# -- of parameters ----------------------------------------------------------------------------------------------------
+# -- with parameters --------------------------------------------------------------------------------------------------
 def _with(text: str, inplace: bool) -> str:
     return f"{text}, inplace=True" if inplace else text
 

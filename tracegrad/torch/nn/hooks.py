@@ -162,9 +162,9 @@ def _before(module: Any, hooks: ModuleHooks, args: Any, kwargs: Any) -> tuple[An
     return args, kwargs
 
 
-# -- the way back ----------------------------------------------------------------------------------------------------
+# -- backward hooks --------------------------------------------------------------------------------------------------
 class _Way:
-    """Backward path of one call: the gradients of the outputs, then of the inputs."""
+    """Backward hooks of one call: they get the gradients of the outputs, then of the inputs."""
 
     def __init__(self, module: Any):
         self.module = module
@@ -172,7 +172,7 @@ class _Way:
         self.has_inputs = False
 
     def into(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Pass the arguments through, at which the gradients of the inputs are intercepted."""
+        """Pass the arguments through a node that intercepts the gradients of the inputs."""
         places = [k for k, x in enumerate(args) if isinstance(x, Tensor) and x.requires_grad]
         self.has_inputs = bool(places)
         self.count = len(args)
@@ -186,7 +186,7 @@ class _Way:
         return tuple(results)
 
     def out(self, output: Any) -> Any:
-        """Pass the output through, at which the gradients of the outputs are intercepted."""
+        """Pass the output through a node that intercepts the gradients of the outputs."""
         several = isinstance(output, tuple)
         outputs = output if several else (output,)
         places = [k for k, x in enumerate(outputs) if isinstance(x, Tensor) and x.requires_grad]
@@ -200,7 +200,7 @@ class _Way:
         return tuple(results) if several else results[0]
 
     def at_outputs(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Call the hooks before; and the hooks after, if no input has a gradient."""
+        """Call the backward pre-hooks; call the backward hooks too if no input requires grad."""
         whole = _spread(grads, self.of_outputs, self.outputs)
         for hook in list(self.module._hooks.backward_before.values()):
             result = hook(self.module, whole)
@@ -218,7 +218,7 @@ class _Way:
         return tuple([whole[k] for k in self.of_outputs])
 
     def at_inputs(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Call the hooks after."""
+        """Call the backward hooks with the gradients of the inputs and outputs."""
         whole = _spread(grads, self.places, self.count)
         for hook in list(self.module._hooks.backward.values()):
             result = hook(self.module, whole, self.grad_output)
@@ -235,7 +235,7 @@ def _spread(xs: tuple[Any, ...], places: list[int], count: int) -> tuple[Any, ..
 
 
 class _Passed(Function):
-    """Pass Tensors unchanged; `way` transforms their gradients together."""
+    """Identity of Tensors; its first argument is a function that transforms all their gradients together."""
 
     @staticmethod
     def forward(ctx: Any, way: Any, *xs: Any) -> Any:

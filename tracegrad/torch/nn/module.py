@@ -82,7 +82,7 @@ class Module(Walked, Stateful, Hooked):
 
     # -- attributes ------------------------------------------------------------------------------------------------
     def __getattr__(self, name: str) -> Any:
-        # Where code names `__dict__`, a trace has to guard that classes lack each name in it.
+        # With `__dict__` here, a trace would have to guard that the classes lack each name in it.
         for table in (self._parameters, self._buffers, self._modules) if name not in _TABLES else ():
             if name in table:
                 return table[name]
@@ -205,7 +205,7 @@ class Module(Walked, Stateful, Hooked):
         if hasattr(self, name) and name not in self.__dict__[table]:
             raise KeyError(f"attribute '{name}' already exists")
 
-    # -- the whole -------------------------------------------------------------------------------------------------
+    # -- all submodules and parameters -----------------------------------------------------------------------------
     def train(self, mode: bool = True) -> Any:
         """Set the training mode of the module and all submodules; return the module. ValueError for non-booleans."""
         if not isinstance(mode, bool):

@@ -25,7 +25,7 @@ def _scale_and_shift(module: Any, shape: Any, affine: bool, bias: bool, device: 
 
 
 def _begin(module: Any) -> None:
-    """Ones for the weight, zeros for the bias."""
+    """Fill the weight with ones and the bias with zeros."""
     if module.weight is not None:
         ones_(module.weight)
     if module.bias is not None:

@@ -50,7 +50,7 @@ def _step_gru(given: Any, state: Any, weight: Any, bias: Any) -> Any:
     return ((1 - update) * new + update * h,)
 
 
-# Of each kind: how many gates, how many parts of the state, and the step.
+# Mode -> number of gates, number of parts of the state, and the step function.
 _KINDS: dict[str, Any] = {
     "RNN_TANH": (1, 1, _step_tanh), "RNN_RELU": (1, 1, _step_relu), "LSTM": (4, 2, _step_lstm),
     "GRU": (3, 1, _step_gru),

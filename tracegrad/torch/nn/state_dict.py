@@ -49,14 +49,14 @@ class _Place(NamedTuple):
 
 
 class Stateful:
-    """The methods of a module that give and take its state."""
+    """Methods of a module that save and load its state."""
 
     _parameters: dict[str, Any]
     _buffers: dict[str, Any]
     _modules: dict[str, Any]
     _transient: frozenset[str]
     _hooks_of: Callable[[str], list[Any]]
-    # Names that states saved by older versions do not have, and that are not missed.
+    # Names that states of older versions lack; they are not reported as missing.
     _added_later: frozenset[str] = frozenset()
 
     def state_dict(self, *, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
@@ -92,7 +92,7 @@ class Stateful:
                 yield name, _Place(self._buffers, name)
 
     def _find(self, given: dict[str, Any], prefix: str, found: _Found) -> None:
-        """Look up the entries of the module and its submodules in `given`; call the pre-hooks on the way."""
+        """Match the entries of a state dict with the module and its submodules; call the pre-hooks."""
         for hook in self._hooks_of("loading"):
             hook(self, given, prefix, {}, True, found.keys.missing_keys, found.keys.unexpected_keys, found.errors)
         places = dict(self._places())
@@ -162,7 +162,7 @@ class Stateful:
 
 
 class _Found:
-    """Entries of a state for a module, missing keys, mismatches, and the hooks to call afterwards."""
+    """Match of a state dict and a module: targets with their arrays, missing keys, errors, and post-hooks."""
 
     def __init__(self) -> None:
         self.keys = IncompatibleKeys([], [])
@@ -187,7 +187,7 @@ def array_of(x: Any) -> Any:
         return x
     if hasattr(x, "detach"):
         x = x.detach().cpu()
-        # NumPy has no such numbers, and float32 all of theirs.
+        # NumPy has no bfloat16; float32 represents all its values.
         x = x.float() if "bfloat16" in str(x.dtype) else x
         return x.numpy()
     if hasattr(x, "__array__"):

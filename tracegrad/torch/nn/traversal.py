@@ -53,7 +53,7 @@ class Walked:
         for _, module in self.named_modules():
             yield module
 
-    # -- what they have --------------------------------------------------------------------------------------------
+    # -- parameters and buffers ------------------------------------------------------------------------------------
     def named_parameters(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Named:
         """Yield the parameters with their dotted names; of this module alone unless `recurse`.
 

@@ -13,7 +13,7 @@ __all__ = ["CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR"]
 
 
 def _by_betas(optimizer: Any) -> bool:
-    """Whether the first of `betas` is cycled together with the rate, and not the momentum."""
+    """Whether the first of `betas` is cycled together with the rate, instead of the momentum."""
     if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
         raise ValueError(
             located(

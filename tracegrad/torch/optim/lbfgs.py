@@ -181,12 +181,14 @@ class _Steps:
         self.products = ([*reversed(weights)] + [None] * size)[:size]
 
     def _move(self, start: Point, last: bool, most: int) -> tuple[float, Array, int]:
-        """Move along the direction: the loss and gradient there, and how often they were computed; `most` times more
-        than once."""
+        """Move along the direction; return the loss and gradient there, and the number of evaluations.
+
+        A line search makes at most `most` evaluations after the first.
+        """
         places = [p.array.copy() for p in self._params]
         if self._group["line_search_fn"] is None:
             self._go(places, self.t)
-            if last:  # nobody looks at them any more
+            if last:  # a new loss and gradient would be unused
                 return start.loss, start.gradient, 0
             _, loss, gradient = self._evaluated()
             return loss, gradient, 1
@@ -203,7 +205,7 @@ class _Steps:
         return result.loss, result.gradient, calls
 
     def _go(self, places: list[Array], t: float) -> None:
-        """Set the parameters to `t` times the direction from these places."""
+        """Set the parameters to their values before the move plus `t` times the direction."""
         for p, x, d in zip(self._params, places, np.split(self.direction, self._sizes)):
             d = d.view(p.dtype) if p.dtype.kind == "c" else d
             _write(p, x + d.reshape(x.shape).astype(x.dtype) * x.dtype.type(t))

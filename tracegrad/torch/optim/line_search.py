@@ -1,7 +1,7 @@
 """Line search for the strong Wolfe conditions, by cubic interpolation.
 
-The source is Nocedal and Wright, Numerical Optimization, algorithms 3.5 and 3.6. The interval is cut, and the search
-given up, as in PyTorch's LBFGS, so that both take the same steps.
+The source is Nocedal and Wright, Numerical Optimization, algorithms 3.5 and 3.6. The interval is
+shortened, and the search stopped, as in PyTorch's LBFGS, so that both take the same steps.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 __all__ = ["Point", "search"]
 
-ENOUGH, FLAT = 1e-4, 0.9  # the constants of the two conditions
-SHORT = 1e-9  # an interval in which nothing moves by more is not searched
+ENOUGH, FLAT = 1e-4, 0.9  # constants of the conditions: sufficient decrease, curvature
+SHORT = 1e-9  # the search stops if the interval moves no parameter by more
 
 
 class Point(NamedTuple):
@@ -46,7 +46,7 @@ def _is_flat(new: Point, start: Point) -> bool:
 
 
 def _bracket(at: Callable[[float], Point], start: Point, t: float, most: int) -> tuple[list[Point], int]:
-    """Two points with a good one between them, or a good one."""
+    """Return two points with an acceptable point between them, or one acceptable point."""
     before, new, iterations = start, at(t), 0
     while iterations < most:
         if not _falls(new, start) or (iterations > 1 and new.loss >= before.loss):
@@ -64,7 +64,7 @@ def _bracket(at: Callable[[float], Point], start: Point, t: float, most: int) ->
 def _zoom(
     at: Callable[[float], Point], start: Point, bracket: list[Point], iterations: int, most: int, longest: float
 ) -> tuple[Point, int]:  # fmt: skip
-    """Find the point between two points."""
+    """Find an acceptable point between the two points of the bracket."""
     low, high = sorted(bracket, key=lambda point: point.loss)
     stuck = False
     while iterations < most:
@@ -91,7 +91,7 @@ def _place(bracket: list[Point], point: Point) -> int:
 
 
 def _inside(t: float, low: Point, high: Point, stuck: bool) -> tuple[float, bool]:
-    """`t`, or a place further from the ends where it was near one twice."""
+    """Return `t`, or a point further from the ends if it is outside, or was near an end twice."""
     first, last = min(low.t, high.t), max(low.t, high.t)
     margin = 0.1 * (last - first)
     if min(last - t, t - first) >= margin:

@@ -28,7 +28,7 @@ Factor = Callable[[int], float]
 
 
 class _OfFunctions(LRScheduler):
-    """A schedule of functions of the epoch, one for all groups or one for each."""
+    """Base class of schedules by functions of the epoch: one function for all groups, or one for each."""
 
     lr_lambdas: list[Factor]
 
@@ -224,7 +224,7 @@ class CosineAnnealingLR(LRScheduler):
             return self.rates()
         if self._step_count == 1 and n > 0:
             return self._get_closed_form_lr()
-        if (n - 1 - whole) % (2 * whole) == 0:  # it was at its least, and the quotient below is 0 / 0
+        if (n - 1 - whole) % (2 * whole) == 0:  # the rate is minimal, and the quotient below is 0 / 0
             rise = (1 - math.cos(math.pi / whole)) / 2
             return [rate + (base - self.eta_min) * rise for rate, base in zip(self.rates(), self.base_lrs)]
         quotient = (1 + math.cos(math.pi * n / whole)) / (1 + math.cos(math.pi * (n - 1) / whole))
@@ -252,7 +252,7 @@ class SequentialLR(LRScheduler):
             )
         self.optimizer, self._schedulers, self._milestones = optimizer, list(schedulers), list(milestones)
         self.last_epoch = last_epoch + 1
-        # Those that have begun take that back, and the first begins again.
+        # Undo the initial steps of all schedules; then repeat the initial step of the first.
         set_rates(optimizer, [group["initial_lr"] for group in optimizer.param_groups])
         for each in self._schedulers:
             each.last_epoch -= 1

@@ -26,7 +26,7 @@ def set_rates(optimizer: Any, rates: Iterable[Any], name: str = "lr") -> None:
 
 
 def for_each(name: str, x: Any, optimizer: Any) -> list[Any]:
-    """`x` for each group; ValueError where it is a list of another length."""
+    """Return `x` for each group; ValueError for a list of another length."""
     groups = len(optimizer.param_groups)
     if not isinstance(x, list | tuple):
         return [x] * groups

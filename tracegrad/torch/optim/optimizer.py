@@ -29,7 +29,7 @@ _LIVE: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class _Iterations:
-    """Record of which of two optimizers, 0 and 1, with a common parameter made the last step, and which made any."""
+    """Record of the steps of two optimizers, 0 and 1, that share a parameter: the last one, and who made any."""
 
     def __init__(self, text: str):
         self.text, self.last, self.told = text, 0, False
@@ -116,7 +116,7 @@ class Optimizer:
         self._meet(group["params"])
 
     def _begin(self, p: Any, group: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the state of a parameter that was never changed."""
+        """Return the initial state of a parameter."""
         if self.rule is None:
             return {}
         counted = {"step": tensor(0.0)} if self.rule.counts else {}
@@ -124,7 +124,7 @@ class Optimizer:
         return counted | {name: x if x is None else from_numpy(x) for name, x in arrays.items()}
 
     def _meet(self, params: list[Any]) -> None:
-        """Look for other optimizers of these parameters."""
+        """Find other optimizers that share the parameters."""
         mine = {id(p) for p in params}
         for other in list(_LIVE):
             shared = [p for group in other.param_groups for p in group["params"] if id(p) in mine]
@@ -140,7 +140,7 @@ class Optimizer:
                 other._iterations.append((iterations, 1))
 
     def _take_iteration(self) -> None:
-        """Warn, once, where another optimizer has changed the parameters since the last step of this one."""
+        """Warn once if another optimizer has changed shared parameters since the last step of this one."""
         for iterations, mine in self._iterations:
             if not iterations.told and iterations.last != mine and iterations.begun[mine]:
                 iterations.told = True
@@ -154,7 +154,7 @@ class Optimizer:
         for group in self.param_groups:
             for p in group["params"]:
                 if set_to_none:
-                    p.grad = None  # whatever it was: to look at it would tell a first call from the others
+                    p.grad = None  # unconditional: a test of the gradient would make the first trace differ
                 elif p.grad is not None:
                     p.grad.detach_() if p.grad.grad_fn is not None else p.grad.requires_grad_(False)
                     p.grad.zero_()
@@ -304,7 +304,7 @@ def _changed(rule: Rule, p: Any, g: Any, state: Any, group: Any) -> tuple[Any, d
     t = None
     if rule.counts:
         step = state["step"]
-        if not isinstance(step, Tensor):  # as some write it into a state
+        if not isinstance(step, Tensor):  # some programs store a number there
             step = tensor(float(step))
         counted = {"step": step + 1}
         t = counted["step"].double()

@@ -36,7 +36,7 @@ def grouped(params: Any) -> list[dict[str, Any]]:
 
 
 def checked(given: Any, defaults: Mapping[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Check the group that joins the others, and return it."""
+    """Check a new group against the others, and return it."""
     if not isinstance(given, dict):
         raise TypeError(located(f"param_group must be a dict, but got {type(given)}"))
     params = given["params"]
@@ -77,7 +77,7 @@ def _check(p: Any) -> None:
 
 
 def _apart(params: Sequence[Any], others: Sequence[dict[str, Any]]) -> None:
-    """That no parameter is there twice."""
+    """Warn if a parameter is twice in the group; raise if another group has it."""
     mine = {id(p) for p in params}
     if len(mine) != len(params):
         warnings.warn(

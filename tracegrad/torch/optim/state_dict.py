@@ -27,7 +27,7 @@ def exported(optimizer: Any) -> dict[str, Any]:
 
 
 def _begun(state: Any) -> bool:
-    """Whether a step has been made with a state, as far as that can be seen."""
+    """Whether a step has been made with a state, as far as the state shows it."""
     if not isinstance(state, Mapping):
         return True
     steps = state.get("step", 1)
@@ -47,7 +47,7 @@ def imported(optimizer: Any, given: Mapping[str, Any]) -> tuple[dict[Any, Any], 
         raise ValueError(located(text))
     numbers = [number for group in saved for number in group["params"]]
     params = dict(zip(numbers, [p for group in groups for p in group["params"]]))
-    alone = len(params) == 1 and "history_size" in groups[0]  # whose state is of all parameters together
+    alone = len(params) == 1 and "history_size" in groups[0]  # LBFGS has one state for all parameters
     states = {}
     for number, state in given["state"].items():
         p = params.get(number, number)
@@ -61,11 +61,11 @@ def _updated(mine: dict[str, Any], theirs: dict[str, Any], defaults: Mapping[str
     return {**defaults, **theirs, **names, "params": mine["params"]}
 
 
-_NUMBERS = frozenset({"step", "mu_product", "eta", "mu"})  # which have no elements for those of the parameter
+_NUMBERS = frozenset({"step", "mu_product", "eta", "mu"})  # entries with one number for the whole parameter
 
 
 def _arrived(x: Any, name: str, number: Any, p: Any) -> Any:
-    """Copy a value of a state, to the dtype of its parameter."""
+    """Copy a value of a state, in the dtype of its parameter."""
     if isinstance(x, Mapping):
         return {k: _arrived(each, name, number, None) for k, each in x.items()}
     if isinstance(x, list | tuple):

@@ -45,7 +45,7 @@ def _to(x: Any, p: Any) -> Any:
 
 
 def _toward(x: Any, y: Any, weight: float) -> Any:
-    """From `x` some of the way to `y`."""
+    """Interpolate from `x` to `y`."""
     return x + (y - x) * weight
 
 
@@ -55,7 +55,7 @@ def _decayed(p: Any, g: Any, h: Settings) -> Any:
 
 
 def _shrunk(p: Any, g: Any, h: Settings) -> tuple[Any, Any]:
-    """Return the parameter and the gradient after weight decay, of the one or of the other."""
+    """Return the parameter and the gradient after weight decay of one of the two."""
     if not h["weight_decay"]:
         return p, g
     if h["decoupled_weight_decay"]:
@@ -65,7 +65,7 @@ def _shrunk(p: Any, g: Any, h: Settings) -> tuple[Any, Any]:
 
 # -- gradient descent --------------------------------------------------------------------------------------------------
 def _begin_sgd(p: Any, h: Settings) -> State:
-    # A first step with dampening takes the whole gradient, which zeros do not.
+    # With dampening the first step uses the whole gradient, so there is no buffer of zeros before it.
     return {"momentum_buffer": None if h["dampening"] else _zeros(p)} if h["momentum"] else {}
 
 
@@ -141,7 +141,7 @@ def _radam(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
     now = _moments(g, s, h)
     last = 2 / (1 - second) - 1
     length = last - 2 * t * second**t / (1 - second**t)
-    known = length > 5  # else the variance of the step is not
+    known = length > 5  # otherwise the variance of the step is unknown
     safe = where(known, length, 6.0)
     factor = sqrt((safe - 4) * (safe - 2) * last / ((last - 4) * (last - 2) * safe) * (1 - second**t))
     mean = now["exp_avg"] / _to(1 - first**t, p)

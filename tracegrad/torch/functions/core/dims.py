@@ -30,12 +30,12 @@ class DimensionError(IndexError, ShapeError):
 
 
 def index_error(message: str) -> DimensionError:
-    """The error to raise for a dimension or index that there is none of, naming the user's line."""
+    """Return the error for a dimension or index that does not exist; it names the user's line."""
     return DimensionError(located(message))
 
 
 def size_error(message: str) -> SizeError:
-    """The error to raise for shapes that do not fit, naming the user's line."""
+    """Return the error for shapes that do not fit; it names the user's line."""
     return SizeError(located(message))
 
 
@@ -47,7 +47,7 @@ _TYPES = {
 
 
 def type_name(dtype: Any) -> str:
-    """A dtype as PyTorch's messages call it.
+    """Return the name of a dtype in PyTorch's messages.
 
     >>> type_name("int64")
     'Long'
@@ -56,14 +56,14 @@ def type_name(dtype: Any) -> str:
 
 
 def not_real(kind: str) -> RuntimeError:
-    """The error for a complex number where one of the type `kind` has to be, in PyTorch's words for types."""
+    """Return the error for a complex number where the real type `kind` is required; it has PyTorch's type name."""
     name = {"float64": "double", "float32": "float", "float16": "c10::Half", "int64": "int64_t"}.get(kind, kind)
     return RuntimeError(located(f"value cannot be converted to type {name} without overflow"))
 
 
 def as_pytorchs(error: ShapeError, operands: Sequence[Any]) -> ShapeError:
-    """The error for Tensors: the one that PyTorch raises for operands whose shapes cannot be broadcast, else this one,
-    as a RuntimeError."""
+    """Convert a shape error to the error for Tensors: PyTorch's broadcasting error if the shapes cannot be broadcast,
+    else the same error as a RuntimeError."""
     if isinstance(error, RuntimeError | IndexError):
         return error
     try:
@@ -74,7 +74,7 @@ def as_pytorchs(error: ShapeError, operands: Sequence[Any]) -> ShapeError:
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that shapes broadcast to, or a `SizeError` that names the sizes that differ.
+    """Return the shape that `shapes` broadcast to; a `SizeError` names the sizes that differ.
 
     >>> broadcast_shapes((3, 1), (4,))
     (3, 4)
@@ -110,7 +110,7 @@ def dim_of(dim: Any, rank: int) -> int:
 
 
 def dims_of(dims: Any, rank: int) -> tuple[int, ...]:
-    """The dimensions that an integer or a sequence of integers names, in the order given, each once.
+    """Return the dimensions that an integer or a sequence of integers names, in its order; none may be repeated.
 
     >>> dims_of((-1, 0), 3)
     (2, 0)
@@ -123,7 +123,7 @@ def dims_of(dims: Any, rank: int) -> tuple[int, ...]:
 
 
 def integers(given: tuple[Any, ...]) -> tuple[int, ...]:
-    """Sizes or dimensions given one by one, or as one sequence.
+    """Return sizes or dimensions as a tuple; they are passed one by one, or as one sequence.
 
     >>> integers((2, 3)), integers(([2, 3],)), integers((2,))
     ((2, 3), (2, 3), (2,))
@@ -134,7 +134,7 @@ def integers(given: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def lengths(shape: tuple[int, ...]) -> str:
-    """A shape as PyTorch's messages write it.
+    """Format a shape as PyTorch's messages do.
 
     >>> lengths((2, 3))
     '[2, 3]'
@@ -143,17 +143,17 @@ def lengths(shape: tuple[int, ...]) -> str:
 
 
 def one(x: Any) -> Any:
-    """The array that an argument is: numbers and sequences become arrays."""
+    """Convert an argument to an array: numbers and sequences become arrays, carriers stay unchanged."""
     return x if isinstance(x, Carrier) else arrays(x)[0]
 
 
 def copied(x: Any) -> Any:
-    """The same values in memory of their own."""
+    """Return the same values in separate memory."""
     return linear.cast(x, dtype=x.dtype.name)
 
 
 def part(x: Any, dim: int, start: int, stop: int) -> Any:
-    """`x[start:stop]` along one dimension, with 0 <= start <= stop <= n, as a view."""
+    """Return `x[start:stop]` along one dimension, with 0 <= start <= stop <= n, as a view."""
 
     def put(base: Any, new: Any) -> Any:
         pieces = [along(base, dim, 0, start), new, along(base, dim, stop, base.shape[dim])]

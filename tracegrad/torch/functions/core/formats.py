@@ -23,7 +23,7 @@ strided = "torch.strided"
 
 
 def check_format(name: str, memory_format: Any) -> None:
-    """UnsupportedError unless the function `name` can have its result in this format."""
+    """Raise UnsupportedError unless the function `name` can have its result in this format."""
     if memory_format is None or memory_format in (preserve_format, contiguous_format):
         return
     if memory_format in (channels_last, channels_last_3d):
@@ -58,7 +58,7 @@ def with_memory(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def _together(own: inspect.Signature, added: inspect.Signature) -> inspect.Signature:
-    """The signature of a function that has these parameters as well."""
+    """Return the signature of a function with additional keyword-only parameters."""
     own_ones = list(own.parameters.values())
     more = [p for p in added.parameters.values() if p.kind is p.KEYWORD_ONLY]
     at = next((k for k, p in enumerate(own_ones) if p.kind is p.VAR_KEYWORD), len(own_ones))

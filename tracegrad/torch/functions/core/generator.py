@@ -16,7 +16,7 @@ from tracegrad.ops.core.op import Op
 
 __all__ = ["Generator", "default_generator", "drawn", "source", "stream"]
 
-_SEED = 67280421310721  # of every new generator, so that each starts a sequence that is known
+_SEED = 67280421310721  # seed of every new generator, so that its sequence is reproducible
 _WORD = 1 << 64
 _STATE = struct.Struct("<Q16s16s?I")
 
@@ -94,7 +94,7 @@ default_generator = Generator()
 default_generator.seed()
 
 
-# How often anything was drawn: a function of several ops that draws does another thing at each call.
+# Number of draws so far. A function of several ops that draws has another result at each call.
 drawn = [0]
 
 

@@ -16,7 +16,7 @@ __all__ = ["alike", "as_node", "counted", "floating", "in_floats", "is_number", 
 
 
 def of_one_kind(xs: Any) -> bool:
-    """Whether all are carriers of one class, which need not be brought into one kind."""
+    """Whether all operands are carriers of one class, so that no conversion is necessary."""
     cls = xs[0].__class__
     for x in xs:
         if x.__class__ is not cls:
@@ -25,7 +25,7 @@ def of_one_kind(xs: Any) -> bool:
 
 
 def alike(xs: Any) -> Any:
-    """The shape that all of `xs` have, if they have one shape and dtype; else None."""
+    """Return the common shape of `xs` if all have the same shape and dtype; else None."""
     shape, dtype = xs[0].shape, xs[0].dtype
     for x in xs[1:]:
         if x.shape != shape or x.dtype is not dtype:
@@ -45,7 +45,7 @@ def pair(x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def floating(x: Any) -> Any:
-    """An array of a floating dtype: integers and booleans as float64."""
+    """Convert to an array of a floating dtype: integers and booleans become float64."""
     x = one(x)
     return x if x.dtype.kind in "fc" else to_float(x)
 
@@ -63,7 +63,7 @@ def _in_float(x: Any, floats: list[Any]) -> Any:
 
 
 def is_whole(x: Any) -> bool:
-    """Whether `x` is a Tensor of integers, which some functions give integers for."""
+    """Whether `x` is a Tensor of integers; some functions then return integers."""
     return getattr(x, "common_dtype", None) is not None and x.dtype.kind in "iu"
 
 
@@ -73,11 +73,11 @@ def is_number(x: Any) -> bool:
 
 
 def counted(name: str, array: Any, number: int = 0) -> str:
-    """The name of a node that PyTorch numbers by whether `array` is a Python number (`number`) or not (the other)."""
+    """Return the name of a numbered node: `number` if `array` is a Python number, else the other of 0 and 1."""
     return f"{name}Backward{number if type(array) in LITERALS else 1 - number}"
 
 
 def as_node(name: str, fn: Any, *args: Any) -> Any:
-    """`fn(*args)`, a function of several ops, as one node of the eager tape, as `one_node` makes it."""
+    """Run `fn(*args)`, a function of several ops, as one node of the eager tape, like `one_node`."""
     owner = lead(args)
     return fn(*args) if owner is None else owner.composed(name, fn, args, {})

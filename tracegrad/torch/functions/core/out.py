@@ -39,7 +39,7 @@ _NAMES = """
 WITH_OUT = frozenset(_NAMES.split())
 
 
-# Of these, `out` has to have the dtype of the result; for the others it is converted.
+# Functions whose `out` must have the dtype of the result; other functions convert the result.
 _EXACT_NAMES = """
     abs absolute addbmm addmm addmv all amax amin aminmax any argmax argmin argsort baddbmm bitwise_not bmm ceil
     cholesky clip cross cummax cummin diag dot fix float_power floor frac gather histc index_add index_copy index_reduce
@@ -49,7 +49,7 @@ _EXACT_NAMES = """
     where
 """
 _EXACT = frozenset(_EXACT_NAMES.split())
-_PROMOTED = frozenset({"max", "min"})  # which are `maximum` and `minimum` of two
+_PROMOTED = frozenset({"max", "min"})  # with two operands they are `maximum` and `minimum`
 
 
 def with_out(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,7 +90,7 @@ def _leaves(x: Any) -> Any:
 
 
 def written(name: str, out: Any, result: Any) -> Any:
-    """`out`, after the result, or a tuple of results, has been written there."""
+    """Write the result, or a tuple of results, into `out`, and return `out`."""
     targets, results = (out, result) if isinstance(result, tuple) else ((out,), (result,))
     if not isinstance(targets, list | tuple) or len(targets) != len(results):
         raise TypeError(located(f"{name}(): out= has to be a tuple of {len(results)}"))
@@ -134,7 +134,7 @@ def _resize(name: str, target: Any, shape: tuple[int, ...]) -> None:
 
 
 def store(target: Any, value: Any) -> None:
-    """Write `value`, of the same shape, into `target`: an array, or a Tensor, without a record."""
+    """Write `value`, of the same shape, into `target`, an array or a Tensor, without recording the write."""
     if isinstance(target, Carrier) and hasattr(target, "copy_"):
         with no_grad():
             target.copy_(value)

@@ -43,8 +43,8 @@ def default_dtype() -> DType:
 
 
 def default_complex() -> DType:
-    """The dtype of a Tensor made of Python complex numbers: the one whose parts have the default dtype,
-    or are of single precision if that is half."""
+    """Return the dtype of a Tensor of Python complex numbers: its parts have the default dtype,
+    or float32 if that is float16."""
     return _of_parts(default_dtype())
 
 
@@ -65,7 +65,7 @@ def _number_dtype(kind: type) -> DType:
 
 
 def _combined(first: DType | None, second: DType | None) -> DType | None:
-    """The dtype of a result of operands whose dtype is `first` and of others of less weight."""
+    """Return the dtype of a result of operands of dtype `first` and of less important operands of dtype `second`."""
     if first is None or second is None:
         return second if first is None else first
     if _SORTS[second.kind] <= _SORTS[first.kind]:
@@ -74,7 +74,7 @@ def _combined(first: DType | None, second: DType | None) -> DType | None:
 
 
 def common_dtype(kinds: Sequence[tuple[Any, int]]) -> DType:
-    """The dtype of a result of these: dtypes, or Python types of numbers, each with its number of dimensions.
+    """Return the result dtype of operands: dtypes or Python types of numbers, each with its number of dimensions.
 
     >>> common_dtype([(np.dtype("float32"), 1), (np.dtype("int64"), 1), (np.dtype("float64"), 0)])
     dtype('float32')
@@ -98,7 +98,7 @@ _C_TYPES = {
 
 
 def accumulator(x: Any) -> DType:
-    """The dtype in which `x` is summed: of integers and booleans int64; NumPy's, if it is no Tensor."""
+    """Return the dtype in which `x` is summed: int64 for Tensors of integers and booleans, else NumPy's."""
     if getattr(x, "common_dtype", None) is not None and x.dtype.kind in "bui":
         return _INT
     return reductions.accumulator(x.dtype)
@@ -144,7 +144,7 @@ def in_one_dtype(op: Any, xs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _wanted(dtype: DType, kinds: list[tuple[Any, int]]) -> DType:
-    """Return the dtype in which operands of these kinds are computed, where NumPy uses `dtype`."""
+    """Return the dtype in which operands of the dtypes or types `kinds` are computed, where NumPy uses `dtype`."""
     if dtype.kind == "b" or all(isinstance(kind, type) for kind, _ in kinds):
         return dtype
     wanted = common_dtype(kinds)

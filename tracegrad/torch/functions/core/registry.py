@@ -26,7 +26,7 @@ _SAME = {"axis": "dim", "keepdims": "keepdim"}
 
 
 def with_aliases(fn: Function) -> Function:
-    """`fn`, whose parameters `dim` and `keepdim` may also be given by NumPy's names for them."""
+    """Wrap `fn` so that `dim` and `keepdim` may also be passed by their NumPy names."""
     parameters = inspect.signature(fn).parameters
     same = {other: name for other, name in _SAME.items() if name in parameters and other not in parameters}
     if not same:

@@ -11,7 +11,7 @@ _TYPES: dict[str, Any] = {}
 
 
 def return_type(name: str, *fields: str) -> Any:
-    """The named tuple class `name` with `fields`, in this order; the same class at every call.
+    """Return the named tuple class `name` with `fields`, in this order; the same class at every call.
 
     >>> sort = return_type("sort", "values", "indices")
     >>> result = sort([1.0, 3.0], [1, 0])
@@ -30,7 +30,7 @@ def return_type(name: str, *fields: str) -> Any:
         return result
     output = _TYPES[name] = type(name, (namedtuple(name, fields),), {"__slots__": (), "__repr__": _repr})
     output.__module__ = __name__
-    # Where pickle looks for the class.
+    # Pickle looks for the class in this module.
     globals()[name] = output
     return output
 

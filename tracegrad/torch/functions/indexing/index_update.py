@@ -83,7 +83,7 @@ def _at(index: Any, dim: int) -> tuple[Any, ...]:
 
 
 def written(x: Any, index: Any, value: Any) -> Any:
-    """`x` after `x[index] = value`."""
+    """Return `x` after `x[index] = value`."""
     if isinstance(x, Carrier):
         return setitem(x, index, value)
     out = x.copy()
@@ -174,7 +174,7 @@ def scattered(name: str, input: Any, dim: int, index: Any, src: Any) -> tuple[An
 
 
 def _first(src: Any, shape: tuple[int, ...]) -> Any:
-    """The corner of `src` that has `shape`."""
+    """Return the leading corner of `src` that has `shape`."""
     for d, n in enumerate(shape):
         src = src if src.shape[d] == n else along(src, d, 0, n)
     return src
@@ -242,7 +242,7 @@ def _scatter_add(x: Any, index: Any, src: Any, *, dim: int) -> Any:
 
 
 def _total(x: Any, index: Any, src: Any, dim: int) -> Any:
-    """Zeros like `x` with `src` added at `index` along `dim`."""
+    """Return zeros like `x`, with `src` added at `index` along `dim`."""
     rank = len(x.shape)
     src = _first(src, index.shape)
     if not rank:

@@ -1,4 +1,4 @@
-"""Scatter reductions, `scatter_reduce` and `index_reduce`: combine the values that meet at one index.
+"""Scatter reductions, `scatter_reduce` and `index_reduce`: combine the values written to one index.
 
 Values are added, multiplied, averaged or compared. Sums are scattered. For other reductions, elements are sorted by
 their target index, so that the elements of one target are a contiguous segment; a segmented scan in doubling steps then
@@ -97,7 +97,7 @@ def _index_reduce(x: Any, index: Any, source: Any, *, dim: int, reduce: str, inc
     return _met(x, spread, source, dim, reduce, include_self)
 
 
-# -- what meets ----------------------------------------------------------------------------------------------------
+# -- reduction by target -------------------------------------------------------------------------------------------
 def _met(x: Any, index: Any, src: Any, dim: int, reduce: str, include_self: bool) -> Any:
     shape = x.shape
     for d, n in enumerate(index.shape):
@@ -130,7 +130,7 @@ def _flat_places(index: Any, shape: tuple[int, ...], dim: int) -> Any:
 
 
 def _spread(values: Any, places: Any, like: Any) -> Any:
-    """Zeros like the flat `like`, with `values` added where they belong."""
+    """Return zeros like the flat `like`, with `values` added at their positions."""
     return ops.scatter_add(values, places, shape=like.shape, axes=(0,))
 
 
@@ -172,7 +172,7 @@ def _combined(combine: Both, x: Any, places: Any, values: Any, count: int, inclu
 
 
 def _extremum(combine: Both, x: Any, places: Any, values: Any, count: int, include_self: bool) -> Any:
-    """The extremum, a constant, and 0 that depends on the elements equal to it, to equal parts."""
+    """Return the extremum as a constant, plus a 0 that depends on the elements equal to it, in equal shares."""
     still, flat_values = stop_gradient(x), stop_gradient(values)
     result, written = _in_rows(combine, places, flat_values, count)
     best = where(written, combine(still, result) if include_self else result, still)

@@ -217,7 +217,7 @@ def atleast_3d(*tensors: Any) -> Any:
 
 # -- repeated without copying --------------------------------------------------------------------------------------
 def expanded(x: Any, sizes: tuple[int, ...]) -> Any:
-    """`x` broadcast to `sizes`, where -1 keeps the size of a dimension."""
+    """Broadcast `x` to `sizes`, where -1 keeps the size of a dimension."""
     new = len(sizes) - len(x.shape)
     if new < 0:
         raise size_error(
@@ -236,7 +236,7 @@ def expanded(x: Any, sizes: tuple[int, ...]) -> Any:
             "The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension "
             f"{wanted.index(-1)}"
         )
-    # Where nothing is repeated the elements have memory of their own: they may be written to.
+    # Without repetition each element has its own memory, so the result may be written to.
     alone = 0 not in wanted and math.prod(x.shape) == math.prod(wanted)
     return named("ExpandBackward0", (linear.reshape if alone else linear.broadcast_to)(x, shape=wanted))
 
@@ -388,7 +388,7 @@ def movedim(input: Any, source: Any, destination: Any) -> Any:
     return named("PermuteBackward0", permuted(x, tuple(perm)))
 
 
-# -- values as they are --------------------------------------------------------------------------------------------
+# -- unchanged values ----------------------------------------------------------------------------------------------
 @function("clone", methods=False)
 def clone(input: Any, *, memory_format: Any = None) -> Any:
     """A copy, which derivatives flow through.

@@ -289,7 +289,7 @@ def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
 
 @one_node("DiagonalBackward0")
 def _diagonal(x: Any, *, offset: int, dims: tuple[int, int]) -> Any:
-    """Return the diagonal as a slice of the matrix as a vector: its elements are one row and one element apart."""
+    """Return the diagonal: flatten the matrix, and slice it with a step of one row and one element."""
     lead = tuple(k for k in range(len(x.shape)) if k not in dims)
     rows, columns = x.shape[dims[0]], x.shape[dims[1]]
     count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
@@ -317,7 +317,7 @@ def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> A
 
 @one_node("DiagEmbedBackward0")
 def _embedded(x: Any, *, offset: int, dims: tuple[int, int]) -> Any:
-    """The transpose of `_diagonal`: `n` elements between one and the next, then the vector as a matrix."""
+    """Compute the transpose of `_diagonal`: insert `n` zeros between elements, then reshape the vector to a matrix."""
     lead, count = x.shape[:-1], x.shape[-1]
     n = count + abs(offset)
     low = _diagonal_start(n, offset)

@@ -37,14 +37,14 @@ _Mode = return_type("mode", "values", "indices")
 
 
 def _ordered(x: Any) -> Any:
-    """`x`; complex numbers, which only NumPy has an order of, raise UnsupportedError."""
+    """Return `x`; raise UnsupportedError for complex numbers, which only NumPy orders."""
     if x.dtype.kind == "c":
         raise UnsupportedError(located("the order of complex numbers is not supported"))
     return x
 
 
 def _with_axis(input: Any, dim: int) -> tuple[Any, int]:
-    """The array, which gets an axis if it has none, and the axis that `dim` names."""
+    """Return the array, with an axis added if it has none, and the axis that `dim` names."""
     x = _ordered(one(input))
     k = dim_of(dim, len(x.shape))
     return (x if x.shape else reshape(x, shape=(1,))), k
@@ -155,7 +155,7 @@ def _kthvalue(x: Any, *, k: int, dim: int, keepdim: bool) -> tuple[Any, ...]:
 
 
 def _picked(x: Any, v: Any, index: Any, axis: int, keepdim: bool) -> tuple[Any, ...]:
-    """The elements of `v`, which is `x` with an axis at least, at one index along `axis`, and the index."""
+    """Return the elements of `v` at one index along `axis`, and the index; `v` is `x` with at least one axis."""
     parts = take_along_axis(v, index, axis), index
     saved = tuple(n for i, n in enumerate(index.shape) if i != axis)
     return _like(parts, x.shape if not x.shape else index.shape if keepdim else saved)

@@ -62,7 +62,7 @@ def _check_stacks(a: tuple[int, ...], b: tuple[int, ...]) -> None:
 
 
 def _times(shape: tuple[int, ...]) -> str:
-    """The shape of a matrix, or of the matrix that a stack makes, in PyTorch's words."""
+    """Format the shape of a matrix, or of a stack of matrices as one matrix, as PyTorch's messages do."""
     return f"{int(np.prod(shape[:-1]))}x{shape[-1]}"
 
 

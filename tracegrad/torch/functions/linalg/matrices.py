@@ -143,7 +143,7 @@ def _tolerance(name: str, given: Any) -> float:
 
 
 def _tolerances(name: str, x: Any, atol: Any, rtol: Any) -> tuple[float, float]:
-    """`atol` and `rtol`; if none is given, rtol is the precision times the larger size."""
+    """Return `atol` and `rtol`; without both, rtol is the precision times the larger size."""
     if rtol is None:
         rtol = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps) if atol is None else 0.0
     return _tolerance(name, 0.0 if atol is None else atol), _tolerance(name, rtol)
@@ -400,7 +400,7 @@ def matrix_power(A: Any, n: int) -> Any:
     x = one(A)
     if n != 1:
         power = numpy_linalg.matrix_power(x, n)
-        # The unit matrix is computed from x all the same, as in PyTorch, with a derivative of zeros.
+        # The identity matrix depends on x, as in PyTorch; its derivative is zero.
         return power if n else named("CopyBackwards", where(constant(np.zeros(x.shape, bool), peer_of(x)), x, power))
     x = square_matrices("matrix_power", x)
     return x.clone() if hasattr(x, "clone") else copied(x)

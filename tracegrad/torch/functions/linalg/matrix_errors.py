@@ -19,7 +19,7 @@ class LinAlgError(RuntimeError, np.linalg.LinAlgError):
     """A matrix that is singular, not positive definite, or for which an algorithm does not converge."""
 
 
-# What PyTorch says where NumPy says so, without the number of the element.
+# NumPy's message -> PyTorch's message, without the number of the batch element.
 _TEXTS = {
     "Singular matrix": "linalg: The solver failed because the input matrix is singular.",
     "Matrix is not positive definite": "linalg.cholesky: The factorization could not be completed because the input is "
@@ -31,12 +31,12 @@ _TEXTS = {
 
 
 def of_tensors(error: BaseException) -> BaseException:
-    """The error to raise on Tensors where NumPy raises `error` on arrays.
+    """Return the error to raise on Tensors where NumPy raises `error` on arrays.
 
     >>> isinstance(of_tensors(np.linalg.LinAlgError("Singular matrix")), RuntimeError)
     True
     """
-    if type(error) is not np.linalg.LinAlgError:  # what is not square says so itself
+    if type(error) is not np.linalg.LinAlgError:  # the error of a non-square matrix stays
         return error
     return LinAlgError(located(_TEXTS.get(str(error), str(error))))
 

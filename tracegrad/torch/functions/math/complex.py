@@ -111,7 +111,7 @@ def view_as_complex(input: Any) -> Any:
     return ops.view_as_complex(_not_half(x))
 
 
-# -- made of parts -------------------------------------------------------------------------------------------------
+# -- complex numbers from parts ------------------------------------------------------------------------------------
 def _parts(x: Any, y: Any) -> tuple[Any, Any]:
     x, y = arrays(x, y)
     first, second = type_name(x.dtype), type_name(y.dtype)
@@ -127,7 +127,7 @@ def _parts(x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def _not_half(x: Any) -> Any:
-    """Parts of complex numbers, which are of single precision at least."""
+    """Convert parts of complex numbers to single precision at least."""
     if x.dtype == HALF:
         raise DTypeError(located("tracegrad has no complex numbers of half precision; take float() of the parts first"))
     return x

@@ -167,7 +167,7 @@ def _slopes(x: Any, k: int, step: Any, edge_order: int) -> Any:
     steps = diff(x, dim=k)
     rises = divide(steps, step if widths is None else widths)
     first, last = along(rises, k, 0, 1), along(rises, k, n - 2, n - 1)
-    # The slope of the parabola through three neighbours: the slopes on both sides, each weighted by the other's width.
+    # Derivative of the parabola through three neighbours: both quotients, each weighted by the other's width.
     left, right = along(rises, k, 0, n - 2), along(rises, k, 1, n - 1)
     inside = divide(add(multiply(left, after), multiply(right, before)), add(before, after))
     if edge_order == 2:

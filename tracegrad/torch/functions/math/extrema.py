@@ -49,7 +49,7 @@ def _axes(name: str, x: Any, dim: Any) -> tuple[int, ...]:
 
 
 def picked_along(name: str, find: Any, node: str, x: Any, dim: Any, keepdim: bool) -> Any:
-    """The pair of the elements of `x` at the indices that `find` finds along `dim`, and these."""
+    """Return the elements of `x` at the indices that `find` returns along `dim`, and the indices."""
     k = dim_of(dim, len(x.shape))
     _axes(name, x, k)
     whole = x if x.shape else reshape(x, shape=(1,))
@@ -167,7 +167,7 @@ def _median(x: Any) -> Any:
 
 
 def median_of(x: Any, find: Any) -> Any:
-    """The element of all of `x` at the index that `find` finds; equal ones share the derivative."""
+    """Return the element of the flat `x` at the index that `find` returns; equal elements share the derivative."""
     v = reshape(x, shape=(size_of(x),))
     if not v.shape[0]:
         return multiply(reduce_sum(v, axes=(0,)), math.nan)
@@ -178,5 +178,5 @@ def median_of(x: Any, find: Any) -> Any:
     middle = unreduce(result, v.shape, (0,))
     hit = logical_or(equal(still, middle), logical_and(isnan(still), isnan(middle)))
     share = divide(cast(hit, dtype=x.dtype.name), reduce_sum(cast(hit, dtype=x.dtype.name), axes=(0,)))
-    # The median, and 0 that depends on the elements equal to it, to equal parts.
+    # The median, plus a 0 that depends on the elements equal to it, in equal shares.
     return add(result, reduce_sum(where(hit, multiply(subtract(v, still), share), 0.0), axes=(0,)))

@@ -291,7 +291,7 @@ def _lerp(x: Any, y: Any, weight: Any) -> Any:
     return where(less(ops.absolute(weight), 0.5), near, far)
 
 
-# -- steps: their slope is 0 where they have one -------------------------------------------------------------------
+# -- step functions, whose derivative is 0 -------------------------------------------------------------------------
 def _flat(value: Any, x: Any) -> Any:
     """Return `value`, computed from `x`, as a function of `x` with the derivative 0."""
     return flat(value, x) if x.dtype.kind == "f" else value
@@ -344,7 +344,7 @@ def heaviside(input: Any, values: Any) -> Any:
     return ufuncs.heaviside(*pair(input, values))
 
 
-# -- pieces --------------------------------------------------------------------------------------------------------
+# -- piecewise functions -------------------------------------------------------------------------------------------
 @function("clamp", "clip", in_place=True)
 def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
     """Clamp `input` to at least `min` and at most `max`, numbers or arrays; `max` where `min` is larger.

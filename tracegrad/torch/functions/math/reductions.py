@@ -40,7 +40,7 @@ __all__ = ["all_", "as_dtype", "axes_of", "log_softmax", "mean", "norm", "reduce
 
 
 def axes_of(dim: Any, rank: int) -> tuple[int, ...]:
-    """The axes that `dim` names, in their order; None and the empty tuple name all."""
+    """Return the axes that `dim` names, in their order; None and the empty tuple name all."""
     if dim is None:
         return _ALL_AXES[rank]
     if type(dim) is int and -rank <= dim < rank:
@@ -55,7 +55,7 @@ _ALL_AXES = [tuple(range(n)) for n in range(65)]
 
 
 def reduced(name: str, op: Any, x: Any, axes: tuple[int, ...], keepdim: bool, **params: Any) -> Any:
-    """`op` of `x` over `axes`, as one node."""
+    """Apply `op` to `x` over `axes`, as one node."""
     if not keepdim or not axes:
         return named(name, op(x, axes=axes, **params))
     return as_node(name, lambda v: keep_axes(op(v, axes=axes, **params), v.shape, axes), x)
@@ -135,7 +135,7 @@ def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
 
 
 def _spread(dim: Any, unbiased: bool | None, correction: float | None) -> tuple[Any, float]:
-    """The dimensions and the correction that the arguments of `var` and `std` mean: a boolean `dim` is `unbiased`."""
+    """Return the dimensions and the correction from the arguments of `var` and `std`; a boolean `dim` is `unbiased`."""
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     if unbiased is not None and correction is not None:

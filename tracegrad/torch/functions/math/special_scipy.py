@@ -18,7 +18,7 @@ from tracegrad.ops.elementwise.table import add
 from tracegrad.torch.functions.core.operands import as_node, floating, pair
 from tracegrad.torch.functions.core.registry import FUNCTIONS, function
 
-# A function by PyTorch's name: SciPy's name, the name of its node, what it is.
+# PyTorch's name -> SciPy's name, the name of the node, and the summary.
 _OF_ONE = {
     "airy_ai": ("airy", "SpecialAiryAiBackward0", "The Airy function Ai"),
     "bessel_j0": ("j0", "SpecialBesselJ0Backward0", "The Bessel function of the first kind of order 0"),

@@ -117,7 +117,7 @@ def _between(x: Any, levels: Any, axis: int | None, keepdim: bool, interpolation
 
 
 def _shape(x: Any, axis: int | None, keepdim: bool) -> tuple[int, ...]:
-    """The shape of one quantile along the axis, or of all elements."""
+    """Return the shape of one quantile along the axis, or of all elements."""
     saved = range(len(x.shape)) if axis is None else (axis,)
     lengths = [1 if k in saved else n for k, n in enumerate(x.shape) if keepdim or k not in saved]
     return tuple(lengths)
@@ -128,7 +128,7 @@ def _parts(levels: Any) -> list[Any]:
 
 
 def _with_last(x: Any, axis: int | None) -> Any:
-    """`x` with the axis last; of all elements, or of none, as one row."""
+    """Move the axis of `x` to the end; without an axis, flatten `x` to one row."""
     if axis is None or not x.shape:
         return reshape(x, shape=(size_of(x),))
     order = (*(k for k in range(len(x.shape)) if k != axis), axis)
@@ -136,7 +136,7 @@ def _with_last(x: Any, axis: int | None) -> Any:
 
 
 def _at(ordered: Any, rank: Any, interpolation: str) -> Any:
-    """The elements at a `rank`, which need not be whole, along the last axis."""
+    """Return the elements at a `rank`, which may be fractional, along the last axis."""
     n, shape = ordered.shape[-1], ordered.shape[:-1]
     rank = clamp(rank, 0.0, float(n - 1))
     if interpolation == "nearest":

@@ -47,7 +47,7 @@ __all__ = [
 
 
 def updating(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn` with the argument `inplace`, which is the last of PyTorch's."""
+    """Add PyTorch's last argument, `inplace`, to `fn`."""
 
     @functools.wraps(fn)
     def call(input: Any, *args: Any, inplace: bool = False, **kwargs: Any) -> Any:

@@ -32,7 +32,7 @@ Sizes = tuple[int, ...]
 
 
 def for_each(value: Any, count: int) -> Sizes:
-    """One number for each of `count` dimensions."""
+    """Return one number for each of `count` dimensions."""
     result = integers((value,)) if isinstance(value, tuple | list) else (value.__index__(),)
     if len(result) not in (1, count):
         raise size_error(f"expected one number or {count}, got {lengths(result)}")
@@ -40,7 +40,7 @@ def for_each(value: Any, count: int) -> Sizes:
 
 
 def with_batch(x: Any, count: int, name: str) -> tuple[Any, bool]:
-    """`x` with a dimension for the batch, and whether it had one."""
+    """Add a batch dimension to `x` if it has none; also return whether it had one."""
     if len(x.shape) == count + 2:
         return x, True
     if len(x.shape) != count + 1:
@@ -52,7 +52,7 @@ def with_batch(x: Any, count: int, name: str) -> tuple[Any, bool]:
 
 
 def windows_of(x: Any, kernel: Sizes, stride: Sizes, dilation: Sizes, out: Sizes) -> Any:
-    """The elements of all windows of `x`, (N, C, d1, ...), as (N, C, places of a window, windows...)."""
+    """Return the elements of all windows of `x`, (N, C, d1, ...), as (N, C, offsets in a window, windows...)."""
     lead = x.shape[:2]
     parts = []
     for place in itertools.product(*map(range, kernel)):
@@ -198,7 +198,7 @@ def _transposed(input: Any, weight: Any, bias: Any, stride: Any, padding: Any, m
 
 
 def _outputs(x: Any, w: Any, bias: list[Any], groups: int) -> int:
-    """Return the number of output channels; RuntimeError if the given ones do not fit."""
+    """Return the number of output channels; RuntimeError if the shapes do not fit."""
     args = f"Given transposed=1, weight of size {lengths(w.shape)}, expected"
     if len(w.shape) != len(x.shape) or x.shape[1] != w.shape[0] or w.shape[0] % groups:
         raise size_error(

@@ -41,14 +41,14 @@ __all__ = [
 
 
 def checked(reduction: str) -> str:
-    """`reduction`; ValueError for one that there is not."""
+    """Return `reduction`; ValueError if it is unknown."""
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(located(f"{reduction} is not a valid value for reduction"))
     return reduction
 
 
 def mean_or_sum(loss: Any, how: str) -> Any:
-    """The losses as `how`, a reduction, says."""
+    """Reduce the losses as `how` says: "mean", "sum" or "none"."""
     axes = tuple(range(len(loss.shape)))
     if how == "mean":
         return reduction.mean(loss, axes=axes)
@@ -57,7 +57,7 @@ def mean_or_sum(loss: Any, how: str) -> Any:
 
 # -- of differences ------------------------------------------------------------------------------------------------
 def _beside(input: Any, target: Any) -> tuple[Any, Any]:
-    """Input and target in one floating dtype and shape; a warning if their shapes differ."""
+    """Convert input and target to one floating dtype; warn if their shapes differ."""
     x, y = pair(input, target)
     if not is_number(y) and x.dtype.kind == "f" and alike((x, y)) is not None:
         return x, y
@@ -72,7 +72,7 @@ def _beside(input: Any, target: Any) -> tuple[Any, Any]:
 
 
 def _in_dtype_of(like: Any, *xs: Any) -> list[Any]:
-    """Values in the dtype of a Tensor `like`, if that is floating: where PyTorch does not promote."""
+    """Cast values to the dtype of `like` if it is a floating Tensor, for functions that do not promote."""
     if getattr(like, "common_dtype", None) is None or like.dtype.kind != "f":
         return list(xs)
     return [x if x.dtype == like.dtype else cast(x, dtype=like.dtype.name) for x in xs]

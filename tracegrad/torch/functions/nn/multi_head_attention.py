@@ -53,7 +53,7 @@ def attention_in_batches(
     add_zero: bool, dropout_p: float, out: tuple[Any, Any], key_padding_mask: Any, need_weights: bool, attn_mask: Any,
     average: bool, is_causal: bool, batch_first: bool,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """`multi_head_attention_forward`, of (N, L, E) if `batch_first`: `weights` is one for all, or one for each."""
+    """Compute `multi_head_attention_forward`, of (N, L, E) if `batch_first`; `weights` is one matrix or three."""
     _check_attention(query, key, value, embed_dim, num_heads, key_padding_mask, attn_mask, is_causal, weights)
     alone = len(query.shape) == 2
     args = (query,) if query is key and key is value else (query, key, value)
@@ -134,7 +134,7 @@ def _projections(given: list[Any], weights: Any, bias: Any) -> list[Any]:
 
 
 def _longer(projected: list[Any], extra: tuple[Any, Any], add_zero: bool) -> list[Any]:
-    """Key and value with a position more, at the end, of parameters, and one of zeros."""
+    """Append positions to key and value: one of parameters, and one of zeros."""
     q, k, v = projected
     if extra[0] is not None:
         k, v = (
@@ -147,7 +147,7 @@ def _longer(projected: list[Any], extra: tuple[Any, Any], add_zero: bool) -> lis
 
 
 def _heads(x: Any, count: int) -> Any:
-    """(N, L, E) as (N, heads, L, E / heads)."""
+    """Split (N, L, E) into heads: (N, heads, L, E / heads)."""
     n, length, size = x.shape
     return transpose(reshape(x, shape=(n, length, count, size // count)), perm=(0, 2, 1, 3))
 

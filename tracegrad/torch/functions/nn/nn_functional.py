@@ -226,7 +226,7 @@ def _padded(x: Any, pairs: list[tuple[int, int]], value: float) -> Any:
 
 
 def _repeated(x: Any, pairs: list[tuple[int, int]], mode: str) -> Any:
-    if mode == "wrap":  # what is cut off is not repeated
+    if mode == "wrap":  # elements that are cut off are not repeated
         return numpy_pad(_cut(x, pairs), _positive(pairs), mode)
     return _cut(numpy_pad(x, _positive(pairs), mode), pairs)
 

@@ -27,7 +27,7 @@ __all__ = [
 
 
 def _standard(x: Any, axes: tuple[int, ...], eps: float) -> Any:
-    """`x` with mean 0 and variance 1 over `axes`."""
+    """Shift and scale `x` to mean 0 and variance 1 over `axes`."""
     centred = subtract(x, unreduce(reduction.mean(x, axes=axes), x.shape, axes))
     scale = rsqrt(add(reduction.var(x, axes=axes, ddof=0), eps))
     return multiply(centred, unreduce(scale, x.shape, axes))
@@ -60,7 +60,7 @@ def normalize(input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> A
 
 
 def _last(input: Any, normalized_shape: Sequence[int], **parameters: Any) -> tuple[Any, tuple[int, ...], list[Any]]:
-    """The input, `normalized_shape` after it has been checked, and the parameters, which have it."""
+    """Return the input, the checked `normalized_shape`, and the parameters, whose shapes must be equal to it."""
     shape = integers((normalized_shape,))
     x = floating(input)
     for name, v in parameters.items():

@@ -45,7 +45,7 @@ def _pooled_size(n: int, span: int, stride: int, padding: int, ceil_mode: bool) 
     if not ceil_mode:
         return rest // stride + 1
     out = -(-rest // stride) + 1
-    # A window that would begin in the padding behind is left out.
+    # A window that would start in the padding after the input is omitted.
     return out - 1 if (out - 1) * stride >= n + padding else out
 
 
@@ -62,7 +62,7 @@ class Windows:
     out: Sizes
 
     def of(self, x: Any, value: float) -> tuple[Any, tuple[int, ...]]:
-        """The elements of all windows of `x`, (N, C, d1, ...), padded with `value`, and the axes within a window."""
+        """Return the elements of all windows of `x`, (N, C, d1, ...), padded with `value`, and a window's axes."""
         x, count = padded_by(x, self.low, self.high, value), len(self.kernel)
         if self.kernel != self.stride or any(d != 1 for d in self.dilation):
             lead = x.shape[:2]
@@ -70,7 +70,7 @@ class Windows:
                               step=(1, 1, *self.stride), gap=(1, 1, *self.dilation))  # fmt: skip
             within = tuple(range(2 + count, 2 + 2 * count))
             return reshape(windows, shape=(*lead, *self.out, *self.kernel)), within
-        # Windows that tile the array are its elements, each of them once.
+        # Windows that tile the array contain each element once, so a reshape is enough.
         stop = (*x.shape[:2], *(m * k for m, k in zip(self.out, self.kernel)))
         if x.shape != stop:
             x = linear.slice(x, start=(0,) * len(stop), stop=stop, step=(1,) * len(stop))
@@ -86,7 +86,7 @@ class Windows:
         return reduce_sum(windows_of(marks, self.kernel, self.stride, (1,) * len(self.kernel), self.out), axes=(2,))
 
     def numbers(self, places: Any) -> Any:
-        """The numbers, in row-major order, of the elements of the input at these `places` of the windows."""
+        """Return the row-major numbers of the input elements at the positions `places` in the windows."""
         steps = [math.prod(self.shape[k + 1 :]) for k in range(len(self.shape))]
         inside = [sum(i * d * s for i, d, s in zip(place, self.dilation, steps))
                   for place in itertools.product(*map(range, self.kernel))]  # fmt: skip
@@ -249,7 +249,7 @@ def _adaptive(input: Any, output_size: Any, count: int) -> Any:
 
 
 def _means(n: int, out: int) -> Any:
-    """The matrix that takes `n` elements to the means of `out` windows, which cover them."""
+    """Return the matrix that maps `n` elements to the means of `out` windows, which cover them."""
     table = np.zeros((n, out))
     for i, (first, last) in enumerate(_bounds(n, out)):
         table[first:last, i] = 1 / (last - first)
@@ -257,7 +257,7 @@ def _means(n: int, out: int) -> Any:
 
 
 def _averaged(x: Any, tables: list[Any]) -> Any:
-    # Each table is applied to the last dimension, which then comes first of those pooled.
+    # Each table is applied to the last dimension, which then becomes the first pooled dimension.
     rank, count = len(x.shape), len(tables)
     lead = tuple(range(rank - count))
     for table in reversed(tables):
@@ -306,7 +306,7 @@ def _adaptive_max(count: int, input: Any, output_size: Any, return_indices: bool
 
 
 def _numbers(shape: Sizes, out: Sizes) -> Any:
-    """The numbers, in row-major order, of the elements of each window; of a smaller one than others, some again."""
+    """Return the row-major numbers of the elements of each window; smaller windows repeat some numbers."""
     rank = len(shape)
     total = np.zeros((1,) * (2 * rank), np.int64)
     for k, (n, m) in enumerate(zip(shape, out)):
@@ -338,7 +338,7 @@ def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = Fal
     return _adaptive_max(3, input, output_size, return_indices)
 
 
-# -- back to where the maxima were ---------------------------------------------------------------------------------
+# -- unpooling of maxima -------------------------------------------------------------------------------------------
 def _max_unpool(count: int, input: Any, indices: Any, kernel_size: Any, stride: Any, padding: Any,
                 output_size: Any) -> Any:  # fmt: skip
     x, index = arrays(input, indices)

@@ -37,16 +37,16 @@ class Sweep:
     def __init__(self, create_graph: bool, keep: bool):
         self.create_graph, self.keep = create_graph, keep
         self.arrived: dict[Node, Any] = {}
-        # How much more may arrive at each leaf.
+        # The number of cotangents that may still arrive at each leaf.
         self.waiting: dict[Node, int] = {}
         self.nodes: set[Node] = set()
-        # Where something is wanted, and what was there; the nodes to run for it, if not all.
+        # The output numbers at which cotangents are wanted, the cotangents there, and the nodes to run (None: all).
         self.wanted: dict[Node, set[int]] = {}
         self.captured: dict[Edge, Any] = {}
         self.needed: set[Node] | None = None
         self.leaves: list[tuple[AccumulateGrad, Any]] = []
         self.retained: list[tuple[Any, Any]] = []
-        # The ids of arrays that users may hold.
+        # The ids of arrays that users may have a reference to.
         self.given: set[int] = set()
         self.watching = STATE.watching
 
@@ -75,7 +75,7 @@ class Sweep:
     def restrict(self, nodes: list[Node], wanted: Sequence[Edge], accumulate: bool) -> None:
         """Run only the nodes from which a wanted edge can be reached.
 
-        If cotangents there are accumulated, not returned, the nodes of these edges run as well, with their hooks.
+        With `accumulate`, which adds cotangents to `grad`, the nodes of wanted edges run as well, with their hooks.
         """
         for node, number in wanted:
             self.wanted.setdefault(node, set()).add(number)
@@ -95,7 +95,7 @@ class Sweep:
             self.wanted = {}
 
     def will_run(self, node: Node) -> bool:
-        """Whether this pass comes by `node`."""
+        """Whether this pass reaches `node`."""
         if self.needed is not None:
             return node in self.needed or (node in self.wanted and (node in self.nodes or node in self.waiting))
         return node in self.nodes or node in self.waiting
@@ -158,14 +158,14 @@ class Sweep:
             if not e:
                 continue
             if e.__class__ is AccumulateGrad:
-                # As `arrive` and `finish` do, in the usual case without a call.
+                # The usual case of `arrive` and `finish`, without a call.
                 if x is None or waiting[e] > 1 or e.hooks is not None or e in arrived or self.needed is not None:
                     self.arrive(e, x)
                 else:
                     waiting[e] = 0
                     self.leaves.append((e, x.ct if x.__class__ is Masked else x))
             elif e.__class__ is tuple and x is not None:
-                # As `arrive` does, in the usual case without a call.
+                # The usual case of `arrive`, without a call.
                 slots = arrived.get(e[0])
                 if slots is None and e[0].several:
                     arrived[e[0]] = {e[1]: x}
@@ -221,7 +221,7 @@ class Sweep:
                     x = self.replaced(x, hook, hook(self.shown(x)))
                 if number in hooks.retained:
                     self.retain(node, number, hooks.retained[number](), x)
-            if number in wanted:  # as in PyTorch: before its hooks if the pass goes on from here
+            if number in wanted:  # as in PyTorch: before its hooks if the pass continues from here
                 self.captured[node, number] = unmasked(before if node in self.needed else x)  # type: ignore[operator]
             slots[number] = x
         return slots if node.several else slots[0]
@@ -285,13 +285,13 @@ class Sweep:
 
     # -- writing -------------------------------------------------------------------------------------------------
     def write(self) -> None:
-        """Add the cotangents of leaves, and retained ones, to `grad`; then run the hooks on that."""
+        """Add the cotangents of leaves, and retained ones, to `grad`; then run the hooks on accumulated gradients."""
         with writing:
             if self.retained:
                 self.write_retained()
             for leaf, ct in self.leaves:
                 leaf.accumulate(ct, self.create_graph, self.given)
-        # As in the pass itself, hooks record if it is recorded: they may update the leaf if it is not.
+        # Hooks record if the pass is recorded. Otherwise they may update the leaf in place.
         mode, STATE.enabled = STATE.enabled, self.create_graph
         try:
             for leaf, ct in self.leaves:
@@ -333,7 +333,7 @@ def _called(hook: Callable[..., Any]) -> str:
 
 
 def _checked(hook: Callable[..., Any], result: Any, cts: Sequence[Any]) -> Sequence[Any]:
-    """Return the result of a node's hook in the place of `cts`, None for zero."""
+    """Check the result of a node's hook, which replaces `cts`; None stands for zero."""
     if not isinstance(result, tuple):
         raise TypeError(located(f"expected tuple, but hook returned '{type(result).__name__}'"))
     if len(result) != len(cts):
@@ -370,8 +370,8 @@ def run(
 ) -> tuple[Sweep, list[Any]]:  # fmt: skip
     """Send cotangents along the edges `roots`, and run the nodes they reach.
 
-    The result is the pass, with nothing written yet, and the cotangents that arrived at the `wanted` edges (None:
-    nothing, or it is to be accumulated).
+    Returns the pass, with no gradient written yet, and the cotangents that arrived at the `wanted` edges. None stands
+    for an edge without a cotangent; all are None with `accumulate`.
     """
     edges = [e if e.__class__ is tuple else (e, 0) for e, _ in roots]
     recording = create_graph or STATE.level is not None  # with tangents, gradients are Tensors too

@@ -1,7 +1,7 @@
 """Batched cotangents: one value for a batch, so that one backward pass computes all of them.
 
-The shape of the value is the shape of one cotangent. An op on it is the batch rule of the op (`Op.batch`), applied to
-the array, graph value or Tensor inside; a Tensor records the op on the tape.
+The shape of the value is the shape of one cotangent. An op on the value applies the op's batch rule (`Op.batch`) to the
+array, graph value or Tensor inside. A Tensor records the op on the tape.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Forward mode on the tape: within a dual level a Tensor may have a tangent, and ops propagate tangents.
 
-The tangent of a result is `Op.push` of the operands' tangents, computed on Tensors and therefore recorded: backward
-derivatives of a tangent are ordinary derivatives on the tape. A saved value keeps its tangent too, so a backward pass
-within the level gives gradients with tangents.
+The tangent of a result is `Op.push` of the operands' tangents. It is computed on Tensors and therefore recorded:
+backward derivatives of a tangent are ordinary derivatives on the tape. A saved value has its tangent too, so a backward
+pass within the level computes gradients with tangents.
 
-An in-place update of a Tensor updates its tangent, and the tangents of all Tensors that share its memory. Outside a
-level nothing here is called; the end of a level removes all tangents.
+An in-place update of a Tensor updates its tangent, and the tangents of all Tensors that share its memory. The end of a
+level removes all tangents. Outside a level this module is not called.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ __all__ = [
 
 
 class Level:
-    """A dual level: the tangents that there are, and the number of nodes when the last of them was computed."""
+    """A dual level: its tangents, and the last node number that was used before the last tangent was computed."""
 
     def __init__(self) -> None:
         self.duals: weakref.WeakSet[Dual] = weakref.WeakSet()
         self.last = 0
 
     def end(self) -> None:
-        """Forget all tangents."""
+        """Remove all tangents."""
         for dual in self.duals:
             dual.tangent = None
 
 
 class paused:
-    """A context without tangents, in which they are computed."""
+    """Context manager that suspends the dual level, so that tangents can be computed without tangents of their own."""
 
     def __enter__(self) -> None:
         inside = None, STATE.inference or STATE.watching or STATE.saving != ()
@@ -79,7 +79,7 @@ def set_tangent(x: Any, tangent: Any, root: bool = False) -> None:
 
 # -- ops -----------------------------------------------------------------------------------------------------------
 def pushed(op: Op, operands: Sequence[Any], params: dict[str, Any], outs: Any, node: Any) -> None:
-    """Set the tangents of an op's results (one, or a tuple), and of its `node`'s saved values, from the operands'."""
+    """Compute the tangents of an op's results (one, or a tuple), and set them there and on saved values of `node`."""
     tangents = [tangent_of(x) for x in operands]
     if all(t is None for t in tangents) or STATE.inference:
         return
@@ -101,14 +101,17 @@ def pushed(op: Op, operands: Sequence[Any], params: dict[str, Any], outs: Any, n
 
 
 def _spread(t: Any, out: Any) -> Any:
-    """Return the tangent of an operand of an elementwise op, broadcast and promoted as the operand is."""
+    """Broadcast and promote the tangent of an operand of an elementwise op, as the op does with the operand."""
     dtype = np.result_type(t.dtype, out.dtype)
     t = t if t.dtype == dtype else cast(t, dtype=dtype.name)
     return t if t.shape == out.shape else broadcast_to(t, shape=out.shape)
 
 
 def _give(out: Any, t: Any, tangents: Sequence[Any]) -> None:
-    """Set a computed tangent; one that is another's is copied, unless `out` shares the memory of the operand too."""
+    """Set a computed tangent.
+
+    A tangent that belongs to an operand is copied, unless `out` is a view of this operand.
+    """
     with paused():
         if not hasattr(t, "_edge"):
             t = out._lift(t)
@@ -120,7 +123,7 @@ def _give(out: Any, t: Any, tangents: Sequence[Any]) -> None:
 
 
 def pushed_through(recipe: Recipe, inputs: Sequence[Any], outs: Sequence[Any]) -> None:
-    """Set tangents as `pushed`, for a function of several ops: they are applied once more, to Tensors."""
+    """Set the tangents of a composite function's results, as `pushed` does: apply its ops again, to Tensors."""
     tangents: dict[Any, Any] = {id(x): t for x in inputs if (t := tangent_of(x)) is not None}
     if not tangents:
         return
@@ -137,7 +140,7 @@ def pushed_through(recipe: Recipe, inputs: Sequence[Any], outs: Sequence[Any]) -
 
 
 def mapped(x: Any, outs: Sequence[Any], parts: Sequence[Callable[[Any], Any]]) -> None:
-    """Set the tangents of `outs`, which are `parts` of `x`, to the same parts of its tangent."""
+    """Set the tangents of `outs`, which are `parts` of `x`, to the same parts of the tangent of `x`."""
     t = tangent_of(x)
     if t is not None:
         with paused():
@@ -148,7 +151,7 @@ def mapped(x: Any, outs: Sequence[Any], parts: Sequence[Callable[[Any], Any]]) -
 
 # -- updates in place ------------------------------------------------------------------------------------------------
 def protect(new: Any, x: Any) -> None:
-    """Copy the values that the computation of the tangent has saved of `x`, before `new` overwrites it."""
+    """Copy the values of `x` that nodes of the tangent of `new` have saved, before `new` overwrites `x`."""
     t = tangent_of(new)
     nodes, seen = [] if t is None else [t.grad_fn], set[Any]()
     while nodes:
@@ -160,7 +163,7 @@ def protect(new: Any, x: Any) -> None:
 
 
 def converted(value: Any, new: Any) -> None:
-    """Set the tangent of `value`, which is `new` broadcast and converted."""
+    """Set the tangent of `value` to the tangent of `new`, broadcast and converted as `new` was."""
     t = tangent_of(new)
     if t is not None:
         with paused():

@@ -106,7 +106,7 @@ def _batched(
     outs: Sequence[Any], ins: Sequence[Any], grad_outputs: Any, retain_graph: Any, create_graph: bool,
     allow_unused: Any, materialize: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """One pass for all the weights; where the tape runs code of others, that code knows no batches, one for each."""
+    """Run one pass for all weights; one for each weight if a node does not take batches."""
     weights = _listed(grad_outputs)
     for i, (x, w) in enumerate(zip(outs, weights)):
         like = _like(x)
@@ -161,7 +161,7 @@ def _in_one_pass(
 
 
 def _like(x: Any) -> Any:
-    """Return a value of the shape and dtype of an output, if an edge knows them."""
+    """Return an object with the shape and dtype of an output; None for an edge without them."""
     return x.spec if isinstance(x, GradientEdge) else x
 
 
@@ -174,7 +174,7 @@ def _stacked(column: Sequence[Any]) -> Any:
 
 
 class _Blank(NamedTuple):
-    """Gradient of an input that nothing arrives at: None, zeros (differentiable if `recorded`), or an error."""
+    """Gradient of an input that no cotangent reaches: None, zeros (differentiable if `recorded`), or an error."""
 
     allowed: Any
     zeros: bool
@@ -201,7 +201,7 @@ def _found(i: int, x: Any, ct: Any, blank: _Blank, given: set[int]) -> Any:
 
 
 def _listed(x: Any) -> list[Any]:
-    """One or several Tensors or edges as a list."""
+    """Convert one or several Tensors or edges to a list."""
     several = isinstance(x, tuple | list) and not isinstance(x, GradientEdge)
     return list(x) if several or hasattr(x, "__next__") else [x]
 
@@ -246,7 +246,7 @@ def _roots(outs: Sequence[Any], weights: Sequence[Any], create_graph: bool) -> l
 
 
 def _one(x: Any) -> Any:
-    """Return the cotangent of a scalar without a given one, as an array."""
+    """Return the implicit cotangent 1 of a scalar output, as an array."""
     if x is None or math.prod(x.shape) != 1:
         raise RuntimeError(located("grad can be implicitly created only for scalar outputs"))
     if x.dtype.kind == "c":

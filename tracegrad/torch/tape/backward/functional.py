@@ -1,9 +1,9 @@
 """Eager derivatives of functions: the transforms on Tensors, and the fallback of traces.
 
-`eager_vjp` runs a flat function on Tensors that alias the primals, so that the derivative is with respect to this use
-of the primals only: nested derivatives do not confuse their perturbations. Inside another eager derivative all results
-stay on the tape. The outermost one returns ndarrays, and Tensors for Tensors; the Tensors have a tape if they depend on
-a value from outside that requires grad.
+`eager_vjp` runs a flat function on Tensors that alias the primals. The derivative is therefore with respect to this use
+of the primals only, and nested derivatives do not confuse their perturbations. Inside another eager derivative all
+results stay on the tape. The outermost one returns ndarrays, and Tensors for Tensors. The Tensors have a history if
+they depend on a value from outside that requires grad.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _stays_on_tape(values: Sequence[Any]) -> bool:
 
 
 def _input(i: int, primal: Any) -> Recorded:
-    """Make a separate value of `primal`, which leads back to it if it is on a tape."""
+    """Make a recorded alias of `primal`, whose history leads to `primal` if that is on a tape."""
     if isinstance(primal, Recorded):
         source = primal
     elif type(primal) in LITERALS:
@@ -89,7 +89,7 @@ def _input(i: int, primal: Any) -> Recorded:
         source = TapeArray(np.asarray(primal))
     if source.dtype.kind not in "fc":
         raise DTypeError(located(f"derivatives need floating inputs, argument {i} has dtype {source.dtype}"))
-    # In a region of a trace, what stands for a value from outside leads nowhere: the region as a whole leads back.
+    # In a region of a trace, the stand-in of an outside value has no history: the node of the region has it.
     alias: Recorded = fresh(source, tag=0) if source.requires_grad else source
     if not alias.requires_grad:
         source = alias
@@ -145,10 +145,10 @@ def _cotangent(x: Recorded, ct: Any) -> Any:
 
 
 def _answer(x: Recorded, stays: bool) -> Any:
-    """Return a carrier if the tape continues, without a tape in `no_grad`; else an ndarray or a NumPy scalar."""
+    """Return a carrier if the result stays on the tape (without a history in `no_grad`), else an ndarray or scalar."""
     if not stays:
         return x.array[()] if not x.shape else x.array
-    if not STATE.enabled:  # around the derivative: its own tape is recorded all the same
+    if not STATE.enabled:  # the mode around the derivative, whose own tape is recorded in any mode
         return x._like(x.array)
     return x if STATE.depth or not x.requires_grad or leads_out(x) else x._like(x.array)
 
@@ -167,7 +167,7 @@ def nodes_behind(x: Recorded) -> set[Any]:
 
 def leads_out(x: Recorded) -> bool:
     """Whether the tape of `x` ends at anything but the inputs of functions that have been differentiated."""
-    # A node that nothing is behind is a leaf, or the tape outside of a trace.
+    # A node without edges is a leaf, or stands for the tape outside of a trace.
     return any(
         not node.edges and not getattr(getattr(node, "variable", None), "_inner", False) for node in nodes_behind(x)
     )

@@ -29,7 +29,7 @@ class RemovableHandle:
         hooks[self.id] = hook
 
     def remove(self) -> None:
-        """Take the hook away; it may be gone already."""
+        """Remove the hook, unless it was removed before."""
         self._hooks.pop(self.id, None)
 
     def __enter__(self) -> RemovableHandle:
@@ -42,8 +42,9 @@ class RemovableHandle:
 class Hooks:
     """Hooks of a node, and `metadata`, a dict for users' notes.
 
-    `tensor` are the hooks on the cotangent of an output, by its number; `retained` are the Tensors that retain the
-    cotangent of an output; `before` are on all cotangents, `after` on the results; for a leaf, `accumulated`.
+    `tensor` are the hooks on the cotangent of an output, by its number. `retained` are the Tensors that retain the
+    cotangent of an output. `before` run on all cotangents before the node, `after` on its results. `accumulated` run
+    after a leaf's gradient has been accumulated.
     """
 
     __slots__ = ("accumulated", "after", "before", "metadata", "retained", "tensor")

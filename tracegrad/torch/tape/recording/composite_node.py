@@ -1,7 +1,8 @@
 """Composite node: one tape node for a function of several ops, with a small tape inside (`composite_trace`).
 
-The backward pass sweeps the recorded ops with the sweep that the compiler uses too. If the pass is itself recorded, the
-ops are applied again to Tensors. A function whose ops only select parts of one array scatters the cotangents at once.
+The backward pass sweeps the recorded ops with the compiler's reverse sweep (`ad.reverse_sweep`). If the pass is itself
+recorded, the ops are applied again to Tensors. If the ops only select parts of one array, the cotangents are scattered
+into one array of zeros.
 """
 
 from __future__ import annotations
@@ -43,17 +44,17 @@ _NONE: Mapping[int, Op] = {}
 class CompositeNode(Node):
     """Tape node of a function of several ops.
 
-    `values` are the values saved by its recipe, by slot, with a `Spec` for others. `checks` lists the values that must
-    stay unchanged, the edge to the maker of each (a number for an output of this node), and whether a plain pass reads
-    it too. `options` are the keyword options of the function.
+    `values` are the values saved by its recipe, by slot, with a `Spec` for unsaved ones. `checks` lists the values that
+    must stay unchanged, with the edge to the node that made each (a number for an output of this node), and whether an
+    unrecorded pass reads it too. `options` are the keyword options of the function.
     """
 
     __slots__ = ("checks", "options", "packed", "recipe", "values")
     batches = True
     several = True
-    # Whether a recorded derivative depends on the first output, as PyTorch has it.
+    # Whether a recorded derivative depends on the first output, as in PyTorch.
     keeps_answer = False
-    # Whether it counts as computed from the first input, though it depends on that by steps alone.
+    # Whether the derivative counts as computed from the first input, on which it depends piecewise constantly.
     bends = False
     recipe: Recipe
     values: Any
@@ -66,7 +67,7 @@ class CompositeNode(Node):
         for x, smooth in zip(tensors, recipe.smooth):
             edges.append((x._edge or x._source()) if x._requires else None if smooth else False)
         self.edges = tuple(edges)
-        self.number = next_number()  # after the node of a view that is made anew
+        self.number = next_number()  # after the rebuilt node of a view
         self.checks = [(kept(tensors[n], values[k]), edges[n], plain) for n, k, plain in recipe.watched]
         kept_values: list[Any] = recipe.specs.copy()
         for k in recipe.keeps:
@@ -96,7 +97,7 @@ class CompositeNode(Node):
             inputs: set[int] = set()
             for k, e in zip(self.recipe.inputs, self.edges):
                 x = rewrap(values[k], e)
-                # A leaf that is two of the inputs is one Tensor: what one of them gets is not for the other.
+                # If two inputs are the same leaf, an alias separates their cotangents.
                 values[k] = x._alias() if id(x) in inputs else x
                 inputs.add(id(x))
             for (_, k, _), (saved, _, _) in zip(self.recipe.watched, self.checks):
@@ -127,7 +128,7 @@ class CompositeNode(Node):
         return values
 
     def _tied(self, values: list[Any]) -> dict[int, Op]:
-        """Replace the result in the rules' inputs by the Tensor, and name the ops whose twins read it."""
+        """Replace the result in the rules' inputs by the Tensor, and return the twins of the ops that read it."""
         answer = self.recipe.outputs[0][0]
         array = self.values[answer]
         if STATE.level is not None or self.packed or array.dtype.kind != "f":
@@ -154,7 +155,7 @@ class CompositeNode(Node):
         return [_with_mask(result.get(id(x)), masks.get(id(x))) if e else None for x, e in zip(inputs, self.edges)]
 
     def _placed(self, cts: Sequence[Any]) -> Any:
-        """Assemble the cotangent of the input from the outputs' if they are parts of it; else None."""
+        """Assemble the cotangent of the input from the cotangents of outputs that are parts of it; else None."""
         if not all(ct is None or isinstance(ct, _ndarray | np.generic) for ct in cts):
             return None
         recipe = self.recipe
@@ -207,7 +208,7 @@ class CompositeNode(Node):
         self.values = [safe(v) for v in self.values]
         self.checks = [c for c in self.checks if c[0].counter is not x._counter]
 
-    # -- what users see ----------------------------------------------------------------------------------------
+    # -- attributes for users ----------------------------------------------------------------------------------
     def __getattr__(self, name: str) -> Any:
         result = self._attributes() if name.startswith("_saved_") else {}
         if name not in result:

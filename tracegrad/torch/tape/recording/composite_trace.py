@@ -1,10 +1,10 @@
 """Composite traces: record the ops of a function once, and replay them for other values.
 
 `written` runs the function on *parts*, which compute and record the ops. The record is a *recipe*: the op of each step,
-its *slots* (the inputs, and the results so far), and the backward pass. The function does the same for arrays of other
-values, so the recipe is cached, and the next call with equal shapes, dtypes and options runs the ops alone. For
-example, `mse_loss(x, y)` is `subtract`, `square` and `mean`, and the node saves the difference. A function is not
-cached if it read values, drew random numbers, or has arguments that cannot be compared.
+its *slots* (the inputs, and the results of earlier steps), and the values to save. The ops are the same for arrays with
+other elements. The recipe is therefore cached, and the next call with equal shapes, dtypes and options runs the ops
+alone. For example, `mse_loss(x, y)` is `subtract`, `square` and `mean`, and the node saves the difference. A function
+is not cached if it read values, drew random numbers, or has arguments that cannot be compared.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Step = tuple[Op, tuple[Any, ...], dict[str, Any], Any]
 
 
 class Slot(int):
-    """The number of a slot, in the place of an operand."""
+    """Number of a slot, which replaces an array operand in a recipe."""
 
     __slots__ = ()
 
@@ -59,14 +59,14 @@ class Writing:
         self.inputs: list[int] = []
         self.constants: list[int] = []
         self.steps: list[Step] = []
-        # Whether all that the function did follows from its arguments, as far as a key knows them.
+        # Whether the key of the call determines the recorded ops, so that the recipe can be cached.
         self.repeats = True
         self.drawn = drawn[0]
-        # Whether a Tensor is among the inputs, whose promotion is PyTorch's.
+        # Whether a Tensor is among the inputs, so that dtypes are promoted as in PyTorch.
         self.as_pytorch = False
 
     def part(self, tensor: Any) -> Part:
-        """Return the part that stands for a Tensor."""
+        """Return the part that replaces a Tensor."""
         result = self.parts.get(id(tensor))
         self.as_pytorch = self.as_pytorch or tensor.common_dtype is not None
         if result is None:
@@ -77,20 +77,20 @@ class Writing:
             self.parts[id(tensor)] = result
             self.tensors.append(tensor)
             self.inputs.append(result.slot)
-            # A Tensor that is no argument, or one that is two of them.
+            # A Tensor that first appears after an op is not an argument.
             self.repeats = self.repeats and not self.steps
         else:
             self.repeats = self.repeats and bool(self.steps)
         return result
 
     def constant(self, array: Any) -> Part:
-        """Make a part of an array that is none of the Tensors, with its current value."""
+        """Make a part of an array that is not a Tensor, with its current value."""
         part = Part(self, array if isinstance(array, Carrier) else copy_of_borrowed(_asarray(array)))
         self.constants.append(part.slot)
         return part
 
     def as_parts(self, x: Any) -> Any:
-        """`x` with parts for the Tensors in it."""
+        """Replace the Tensors in `x` by parts."""
         if hasattr(x, "_snapshot"):
             return self.part(x)
         if type(x) in (list, tuple):
@@ -104,7 +104,7 @@ class Writing:
         return x.slot if isinstance(x, Part) else self.constant(x).slot
 
     def close(self) -> None:
-        """Release everything after the function has returned."""
+        """Free the arrays and Tensors after the function has returned."""
         self.tensors, self.values = [], []
         self.parts.clear()
 
@@ -149,9 +149,9 @@ class Part(ArrayMethods, Holder):
 
 
 def _computed(op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """Compute the result of `op` for arrays, all ndarrays or some of a trace.
+    """Compute the result of `op` for ndarrays and arrays of a trace.
 
-    No two values are one object, because the sweep identifies them by `id`.
+    The result is an object of its own, not an operand, because the sweep identifies values by `id`.
     """
     plain = not any(isinstance(x, Carrier) for x in arrays)
     before = traps()
@@ -172,17 +172,17 @@ def _computed(op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
 class Recipe:
     """Recorded ops of a composite function, for arguments of certain shapes and dtypes.
 
-    `steps` are its ops, with slots in the place of arrays. `specs` are the shape and dtype of each slot, and `keeps`
-    the slots whose values the node saves. `watched` are the inputs among the saved values: their number, slot, and
-    whether an unrecorded pass depends on them too. `guarded` are the outputs whose memory holds a saved value. `again`
-    are the steps that a recorded pass applies again, to have the rules' inputs as Tensors. `parents` has, for each of
-    the `outputs`, the number of the input that it is a view of and the path to it; None for separate memory, and a
-    number alone for memory shared otherwise.
+    `steps` are its ops, with slots as array operands. `specs` are the shape and dtype of each slot, and `keeps` the
+    slots whose values the node saves. `watched` are the inputs among the saved values: their number, slot, and whether
+    an unrecorded pass reads them too. `guarded` are the outputs whose memory holds a saved value. `again` are the steps
+    that a recorded pass applies again, to have the rules' inputs as Tensors. `parents` has an entry for each of the
+    `outputs`: for a view, the number of its input and the path from there; None for separate memory; a number alone for
+    memory that is shared in another way.
     """
 
     def __init__(self, writing: Writing, result: Any):
         self.steps, self.inputs = writing.steps, writing.inputs
-        # The type of the several results; None if there is one.
+        # The type of the tuple or list of results; None for one result.
         self.kind: Any = type(result) if isinstance(result, tuple | list) else None
         slots = [writing.slot_of(x) for x in (result if self.kind is not None else (result,))]
         values = writing.values
@@ -237,7 +237,7 @@ class Recipe:
         return None
 
     def path(self, source: int, output: int) -> list[tuple[Op, dict[str, Any]]] | None:
-        """Return the ops that make `output` a part of `source`, in order; None if others are between them."""
+        """Return the selecting ops from `source` to `output`, in order; None if another op is among them."""
         ops = []
         while output != source:
             step = self.makers.get(output)
@@ -248,10 +248,10 @@ class Recipe:
         return ops[::-1]
 
     def _program(self, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Return the start values of `run`, the constants and numbers by slot, and its instructions.
+        """Return the initial values of `run`, the constants and numbers by slot, and its instructions.
 
         An instruction has a function, a getter of its operands (one or a tuple), its parameters, the slot of its
-        result, and whether that is one of the operands.
+        result, and whether the result is one of the operands.
         """
         template: list[Any] = [None] * len(values)
         for k, array in self.constants:
@@ -269,7 +269,7 @@ class Recipe:
         return template, program
 
     def run(self, arrays: Sequence[Any]) -> list[Any]:
-        """Compute the values of all slots for these inputs."""
+        """Compute the values of all slots for the input `arrays`."""
         values = self.template.copy()
         for k, array in zip(self.inputs, arrays):
             values[k] = array.view()
@@ -290,7 +290,7 @@ class Recipe:
         return values
 
     def tape(self, values: Sequence[Any], twins: Mapping[int, Op] = _NONE) -> list[ad.Entry]:
-        """Return the entries of a tape over these values; `twins` are other ops for the steps that give these slots."""
+        """Return the tape entries for these values; `twins` replaces the ops of steps, by the slot of their result."""
         return [
             (
                 tuple([values[k] for k in slot]) if slot.__class__ is tuple else values[slot],
@@ -302,8 +302,10 @@ class Recipe:
         ]
 
     def tie(self, values: list[Any], output: Any) -> dict[int, Op]:
-        """Put the Tensor `values[output]` into the place of all that it is made of by moving elements or by a choice
-        between it and a number. Returns the twin of the op that made it, by its slot."""
+        """Replace the values that `output` is reshaped from, or chosen from by `where` with a number, by Tensors.
+
+        The Tensors are computed from `values[output]`. Returns the twin of the op that made it, by its slot.
+        """
         x = values[output]
         while (step := self.makers.get(output)) is not None:
             op, operands, _, _ = step
@@ -319,7 +321,7 @@ class Recipe:
         return {}
 
     def repeat(self, values: list[Any], which: Sequence[int] | None = None) -> None:
-        """Recompute the steps `which` of a recorded pass in `values`, from the inputs there."""
+        """Apply the steps `which` (default: those of a recorded pass) to the inputs in `values`; store the results."""
         for n in sorted(self.again) if which is None else which:
             op, operands, params, slot = self.steps[n]
             args = [values[x] if x.__class__ is Slot else x for x in operands]
@@ -332,7 +334,7 @@ class Recipe:
 
 
 def _is_same(x: Any, y: Any) -> bool:
-    """Whether a result is an operand, of which a view was made to have a separate object."""
+    """Whether a result has exactly the memory of an operand, because it is a view that `_computed` made."""
     return isinstance(x, _ndarray) and isinstance(y, _ndarray) and x.__array_interface__ == y.__array_interface__
 
 
@@ -345,12 +347,12 @@ def _slots(answer: Any) -> tuple[Any, ...]:
 
 
 def _owner(x: Any) -> Any:
-    """Return the array whose memory this is."""
+    """Return the array that owns the memory of `x`."""
     return x.base if isinstance(x, _ndarray) and x.base is not None else x
 
 
 def _overlap(arrays: Sequence[Any]) -> bool:
-    """Whether there are arrays that share memory, or none in memory."""
+    """Whether two arrays share memory, or one is not an ndarray."""
     if not all(isinstance(x, _ndarray) for x in arrays):
         return True
     return any(np.may_share_memory(x, y) for k, x in enumerate(arrays) for y in arrays[:k])
@@ -375,9 +377,9 @@ _MOSTRECIPES = 8192
 
 
 def key_of(cls: Any, fn: Any, args: Any, kwargs: dict[str, Any], tensors: list[Any]) -> Any:
-    """Return the cache key of a call's recipe, or None if there is none; collect Tensor arguments in `tensors`.
+    """Return the cache key of a call's recipe, or None if it has no key.
 
-    The Tensors are of the class `cls`.
+    Tensor arguments, instances of the class `cls`, are appended to `tensors`.
     """
     function, inputs = _known_by(fn), _arguments(args, cls, tensors)
     if function is None or inputs is None:
@@ -389,13 +391,13 @@ def key_of(cls: Any, fn: Any, args: Any, kwargs: dict[str, Any], tensors: list[A
 
 
 def _arguments(args: Any, face: Any = None, tensors: Any = ()) -> tuple[Any, ...] | None:
-    """Return a hashable for arguments, among which may be Tensors of the class `face`."""
+    """Return a hashable key of arguments, which may include Tensors of the class `face`; None if there is no key."""
     results: list[Any] = [args.__class__]
     for x in args:
         cls = type(x)
         if cls is face:
             array = x.array
-            # How memory is laid out decides what NumPy makes a view.
+            # Whether NumPy returns a view depends on the strides.
             if array.__class__ is not _ndarray or not array.flags.c_contiguous:
                 return None
             tensors.append(x)
@@ -415,7 +417,7 @@ _PLAIN = frozenset({int, bool, str, type(None)})
 
 
 def _known_by(x: Any) -> Any:
-    """Return a hashable that identifies an option, or None."""
+    """Return a hashable key of an option, or None."""
     cls = type(x)
     if cls is FunctionType:
         if x.__closure__ is None:
@@ -442,7 +444,7 @@ def any_requires(args: Any) -> bool:
 
 
 def remember(key: Any, recipe: Recipe) -> None:
-    """Keep a recipe for calls to come, if it is one for them."""
+    """Cache a recipe, if the key determines its ops."""
     if key is not None and recipe.repeats:
         if len(RECIPES) >= _MOSTRECIPES:
             RECIPES.clear()

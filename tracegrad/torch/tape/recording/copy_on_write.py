@@ -1,6 +1,6 @@
 """Copy-on-write of saved arrays: an update through NumPy's interface leaves the old memory to the tape.
 
-PyTorch's Tensors raise an error in the backward pass instead; NumPy's arrays may be updated at any time.
+PyTorch's Tensors raise an error in the backward pass instead. NumPy's arrays may be updated at any time.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ __all__ = ["is_saved", "move"]
 
 
 def is_saved(x: Any) -> bool:
-    """Whether anything but Tensors refers to the version of the memory of `x`: values that nodes have saved."""
+    """Whether a node has saved a value in the memory of `x`: then its version counter has further references."""
     base = x if x._base is None else x._base
     views = sum(r() is not None for r in base._views or ())
     return sys.getrefcount(base._counter) > views + 2
 
 
 def move(x: Any) -> None:
-    """Move `x` and all that share its memory to new memory, and leave the old memory to the saved values."""
+    """Move `x` and its views and base to new memory, and leave the old memory to the saved values."""
     base = x if x._base is None else x._base
     base.array, base._counter = with_strides_of(base.array), [0]
     for reference in base._views or ():

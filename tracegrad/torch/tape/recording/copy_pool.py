@@ -1,6 +1,6 @@
 """Pool of array copies: reuse the memory of earlier copies that have no references left.
 
-The first write to fresh memory costs a page fault for every 4 KiB, which for a large array outweighs the copying.
+The first write to fresh memory causes a page fault for every page, which for a large array takes longer than the copy.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import numpy as np
 
 __all__ = ["copy_of"]
 
-LARGE_BYTES = 2**17  # smaller blocks the C library keeps
-KEPT_BYTES = 2**28
-KEPT = 16
+LARGE_BYTES = 2**17  # bytes of the smallest pooled array; the C library reuses smaller blocks
+KEPT_BYTES = 2**28  # bytes of all pooled blocks together, at most
+KEPT = 16  # pooled blocks, at most
 
-# The blocks, those of the latest copies last.
+# The pooled blocks, in the order of their allocation.
 _kept: list[np.ndarray[Any, Any]] = []
 
 
 def _references() -> int:
-    """Return the count of `sys.getrefcount` for a block that only the list holds, during a loop over the list."""
+    """Return `sys.getrefcount` of a block that only the list refers to, during a loop over the list."""
     return next(sys.getrefcount(block) for block in [np.empty(0)])
 
 

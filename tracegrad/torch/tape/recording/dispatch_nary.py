@@ -1,6 +1,6 @@
 """Eager dispatch of n-ary ops: one recorder for the operand classes, by cases of dtypes and shapes.
 
-One lookup finds the case: whether NumPy computes the op on the operands as they are, and how it is recorded.
+One lookup finds the case: whether NumPy can compute the op on the operands without conversion, and the recording plan.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def of_some(op: Op, cls: Any, kinds: tuple[Any, ...], general: Callable[..., Any
         try:
             set_traps(QUIET)
             answer = function(*arrays, **params)
-        except (ValueError, OverflowError):  # the op says more than NumPy
+        except (ValueError, OverflowError):  # the error of the op is clearer than NumPy's
             answer = None
         finally:
             restore_traps(before)
@@ -93,9 +93,9 @@ def _known_number(x: Any) -> Any:
 class _Case:
     """Case of operand dtypes and shapes.
 
-    `ready`: whether NumPy computes the op on the operands as they are. `tracked`: whether any requires grad. After the
-    first record: the plan, the positions of operands that `lead` to other nodes, and the `shapes` of the operands of an
-    elementwise op that broadcasts.
+    `ready`: whether NumPy computes the op on the operands without conversion. `tracked`: whether any requires grad.
+    The first record sets the plan, the positions `lead` of the operands that get an edge, and the `shapes` of the
+    operands of an elementwise op that broadcasts.
     """
 
     __slots__ = ("lead", "plan", "ready", "shapes", "tracked")
@@ -114,7 +114,7 @@ _UNKNOWN: Any = object()
 
 
 def is_ready(op: Elementwise, kinds: tuple[Any, ...]) -> bool:
-    """Whether an elementwise op computes in these dtypes; types of numbers stand for floats with floating arrays."""
+    """Whether an elementwise op computes in these dtypes without promotion; a number needs a floating loop dtype."""
     try:
         loop = op.loop_dtypes(*kinds)
     except DTypeError:
@@ -153,7 +153,7 @@ def _of_some(op: Op) -> Callable[..., None]:
             x = operands[k]
             edges[k] = x._edge or x._source()
         result.edges = tuple(edges)
-        result.number = next_number()  # after the node of a view that is made anew
+        result.number = next_number()  # after the rebuilt node of a view
         result.operands = plan.specs
         if plan.kept:
             saved = [*plan.specs]
@@ -173,7 +173,7 @@ def _of_some(op: Op) -> Callable[..., None]:
 
 
 def shapes_of(arrays: Sequence[Any], answer: Any) -> Any:
-    """Specs of the operands of an elementwise op if any differs from the answer in shape or dtype."""
+    """Return the specs of an elementwise op's operands if one differs from the result in shape or dtype, else None."""
     shape, dtype = answer.shape, answer.dtype
     for x in arrays:
         if type(x) not in LITERALS and (x.shape != shape or x.dtype is not dtype):

@@ -1,7 +1,7 @@
 """Eager dispatch of unary, binary and parameterized ops: a generated recorder for each op and class.
 
-An eager op on few elements is dominated by bookkeeping. A recorder knows its op, has a plan for each kind of operands
-it has met, and handles the common case: floating arrays and numbers in the usual modes, with nothing to promote, and
+Bookkeeping dominates the time of an eager op on few elements. A recorder knows its op, caches a plan for each kind of
+operands, and handles the common case: floating arrays and numbers in the usual modes, without promotion, and with
 broadcasting by NumPy. All other cases use the `general` path.
 """
 
@@ -63,7 +63,7 @@ def of_one(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Cal
         record.params = _NONE
         record.hooks = record.shapes = None
         record.edges = (x._edge or x._source(),)
-        record.number = next_number()  # after the node of a view that is made anew
+        record.number = next_number()  # after the rebuilt node of a view
         record.operands = (kept_as(x, array) if plan.operands[0] else None,)
         record.answer = made_now(out) if plan.answer else None
         out._requires = True
@@ -74,7 +74,7 @@ def of_one(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Cal
 
 
 def of_two(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Callable[[Any, Any], Any]:
-    """Return the recorder of a binary op on two operands of the class `cls`, or one of them and a number."""
+    """Return the recorder of a binary op on two operands of the class `cls`, or one operand and a number."""
     function = op.direct
     record = _of_two(op, node)
     cases = {(cls, cls): 0, (cls, float): 4, (cls, int): 4, (float, cls): 8, (int, cls): 8}
@@ -92,7 +92,7 @@ def of_two(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Cal
         try:
             set_traps(QUIET)
             answer = function(a, b)
-        except (ValueError, OverflowError):  # the op says more than NumPy
+        except (ValueError, OverflowError):  # the error of the op is clearer than NumPy's
             answer = None
         finally:
             restore_traps(before)
@@ -109,7 +109,7 @@ def of_two(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Cal
 
 
 def _of_two(op: Op, node: str) -> Callable[..., None]:
-    """Make the recorder of a binary op: arrays (0), with a number on the right (4) or on the left (8)."""
+    """Make the recorder of a binary op. Case 0: two arrays; 4: a number on the right; 8: a number on the left."""
     plans: dict[Any, Any] = {}
     shaped = not isinstance(op, Elementwise)
 
@@ -131,10 +131,10 @@ def _of_two(op: Op, node: str) -> Callable[..., None]:
         result.params = _NONE
         result.hooks = None
         result.edges = (plan.blank[0] if left is None else left, plan.blank[1] if right is None else right)
-        result.number = next_number()  # after the node of a view that is made anew
+        result.number = next_number()  # after the rebuilt node of a view
         reads_x, reads_y = plan.operands
         of_x, of_y = plan.specs
-        # What `_kept` does, without a call.
+        # Inlined `kept_as`, for the time of a call.
         if reads_x:
             of_x = x
             if x is not a:
@@ -172,14 +172,14 @@ def _plan_of_two(op: Op, case: int, a: Any, b: Any, dtype: Any, node: str) -> An
     return plan_of(op, wanted, (left, right), node)
 
 
-# -- ops with parameters, and of more operands ---------------------------------------------------------------------
+# -- ops with parameters or several results ------------------------------------------------------------------------
 def of_form(
     op: Op, cls: Any, general: Callable[..., Any], node: str = "", function: Any = None, fixed: bool = False
 ) -> Callable[..., Any]:
     """Return the recorder of a unary op that is not elementwise: a function of the operand and the parameters.
 
-    `function` computes the op, if not its own implementation: a function of the array and the parameters as a
-    dictionary. If `fixed`, the parameters follow from the rank.
+    `function(array, params)` computes the op, if not the op's own implementation. With `fixed`, the shape determines
+    the parameters.
     """
     aliases, meaning = op.aliases, op.direct
     record, several = _of_form(op, node, fixed), _of_several(op, cls, node)
@@ -285,9 +285,9 @@ def _of_several(op: Op, cls: Any, node: str) -> Callable[..., tuple[Any, ...]]:
     return apply
 
 
-# -- all of them -------------------------------------------------------------------------------------------------------
+# -- choice of the recorder --------------------------------------------------------------------------------------------
 def of_kinds(op: Op, cls: Any, kinds: tuple[Any, ...]) -> Callable[..., Any]:
-    """Return the recorder of an op for operands of these classes; `cls` is the class of the leading one.
+    """Return the recorder of an op for operands of the classes `kinds`; `cls` is the class of the dispatch operand.
 
     The recorder is a function of the operands and the parameters.
     """

@@ -1,8 +1,8 @@
 """Residual analysis of derivative rules, and generated NumPy functions for elementwise rules.
 
 Both apply the rules to *terms*, symbolic operands that record the ops applied to them. The analysis is for the shapes,
-dtypes and parameters of the call, because a rule may look at them. A value that does not appear in the recorded text
-need not be saved for the backward pass. The text itself, over NumPy's functions, computes a cotangent without the ops.
+dtypes and parameters of the call, because a rule may depend on them. A value that does not appear in the recorded text
+need not be saved for the backward pass. The text is also compiled to a NumPy function, which computes a cotangent.
 """
 
 from __future__ import annotations
@@ -61,8 +61,7 @@ class _Term(Abstract):
 def _in_text(x: Any) -> str:
     """Return the text of an operand.
 
-    The text of a traced array that the rule makes says only that there is one, because reading its values would guard
-    them.
+    The text of a traced array that the rule made is only the class name, because reading its values would guard them.
     """
     if isinstance(x, _Term):
         return x.name
@@ -77,22 +76,22 @@ def _names(x: Any) -> tuple[str, ...]:
 
 
 class Needs(NamedTuple):
-    """Values that rules read: the result (0), or which of several results, and which operands, by position."""
+    """Values that rules read: the positions of results (0 for a single one) and of operands."""
 
     answers: frozenset[int]
     operands: frozenset[int]
 
 
-# Numbers that stand for any, where a rule of an elementwise op is asked what it reads beside one: it may single out
-# some of them.
+# Sample numbers for the analysis of elementwise rules that have a number operand. Rules may treat some of them (0, 1,
+# 2, 0.5, negative ones) as special cases.
 _NUMBERS = (1.5, 2.5, 0.0, 1.0, -1.0, 2.0, 0.5)
 
 
 def needs_of(op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[str, Any]) -> Needs:
     """Compute the values that the rules of the operands `wanted` read; `operands` are arrays or avals, and numbers.
 
-    In elementwise ops a number stands for any number, and is read if the text of a rule depends on it. Without a
-    derivative, everything counts as read: the backward pass raises.
+    For an elementwise op the result holds for any numbers: a number counts as read if the text of a rule depends on it.
+    For an op without a derivative, all values count as read, and the backward pass raises.
     """
     avals = tuple([x if is_literal(x) or isinstance(x, Aval) else Aval(x.shape, x.dtype) for x in operands])
     kinds = [(x.__class__, x) if is_literal(x) else x for x in avals]
@@ -117,7 +116,7 @@ def _needs(op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[
         if isinstance(op, Elementwise) and any(map(is_literal, operands)):
             return _needs_beside_numbers(op, wanted, operands)
         text, results = _applied(op, wanted, operands, params)
-    except (DTypeError, UnsupportedError):  # DTypeError: not any number may stand in the place of this one
+    except (DTypeError, UnsupportedError):  # DTypeError: the dtypes do not allow a sample number here
         answer = op.aval(*operands, **params)
         count = len(answer) if isinstance(answer, Several) else 1
         return Needs(frozenset(range(count)), frozenset(range(len(operands))))
@@ -167,7 +166,7 @@ def _live(text: _Text, result: Any) -> tuple[list[str], set[str]]:
     return lines[::-1], read
 
 
-# A rule is made for each literal that stands in the place of an operand; a program with more uses the ops.
+# The most generated rules of an op. Each literal operand needs a rule of its own; further ones use the ops.
 _MOST = 256
 
 

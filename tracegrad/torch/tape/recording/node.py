@@ -1,13 +1,13 @@
 """Tape nodes: the record of an operation from which a derivative is computed later.
 
-A `Node` stands for one operation and maps the cotangents of its outputs to the cotangents of its inputs. Its `edges`
-name their targets, one for each input: the node that made the input (or `AccumulateGrad` for a leaf) if the input is
-its output 0; a pair of node and number for another output; None for an array without a record; False if PyTorch has no
-edge at all. Nodes are numbered in the order of creation, so in descending order every node comes before the nodes that
-made its inputs.
+A `Node` represents one operation. It maps the cotangents of its outputs to the cotangents of its inputs. Its `edges`,
+one for each input, are the targets of the input cotangents. The edge to output 0 of a node is the node itself; the edge
+to a leaf is its `AccumulateGrad`. The edge to another output is a pair of node and number. None stands for an array
+without a record, False for an input for which PyTorch has no edge. Nodes are numbered in the order of creation. In
+descending order every node therefore comes before the nodes that made its inputs.
 
-Cotangents are arrays (ndarrays; inside a trace, its tracers), or Tensors when the backward pass is itself recorded. A
-cotangent out of a `where` is `Masked`, see `tracegrad.ad`.
+Cotangents are arrays (ndarrays, or tracers inside a trace), or Tensors if the backward pass is itself recorded. The
+cotangent that the rule of a `where` computes is `Masked`, see `tracegrad.ad`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SECOND_TIME = (
     "after calling backward."
 )
 
-# What stands in the place of saved values once they are freed.
+# Replaces the saved values of a node after they are freed.
 RELEASED: Any = type("Released", (), {"__repr__": lambda self: "RELEASED"})()
 
 
@@ -68,7 +68,7 @@ class Spec:
 class Dual:
     """Tangent of a Tensor in the active dual level; None after its end.
 
-    A `root` has its own tangent, though it may be a view; tangents of other views are parts of their root's tangent.
+    A `root` has its own tangent, even if it is a view. The tangents of other views are parts of their root's tangent.
     """
 
     __slots__ = ("__weakref__", "root", "tangent")
@@ -79,7 +79,7 @@ class Dual:
 
 
 class Moving:
-    """An array that was saved in a dual level, with its tangent."""
+    """An array saved in a dual level, with its tangent."""
 
     __slots__ = ("array", "dual")
 
@@ -87,13 +87,13 @@ class Moving:
         self.array, self.dual = array, dual
 
     def copied(self) -> Moving:
-        """Copy it to separate memory."""
+        """Copy the array and its tangent to separate memory."""
         tangent = self.dual.tangent
         return Moving(self.array.copy(), None if tangent is None else Dual(tangent.clone(), self.dual.root))
 
 
 class Masked:
-    """A cotangent `ct` that is 0 wherever `mask` does not hold, whatever rules make of it later."""
+    """A cotangent `ct` that is 0 wherever `mask` is False, even if a rule computes another value there."""
 
     __slots__ = ("ct", "mask")
 
@@ -102,7 +102,7 @@ class Masked:
 
 
 def unmasked(ct: Any) -> Any:
-    """Return the cotangent itself."""
+    """Return the cotangent without its mask."""
     return ct.ct if ct.__class__ is Masked else ct
 
 
@@ -117,7 +117,7 @@ def added(x: Any, y: Any) -> Any:
     return np.add(x, y)
 
 
-# Set by the Tensor: from an array and the edge to what made it, the Tensor.
+# One function, set by the module of Tensor: it makes a Tensor of an array and the edge to the node that made it.
 wrapper: list[Callable[..., Any]] = []
 
 
@@ -134,9 +134,9 @@ class Node:
     __slots__ = ("__weakref__", "edges", "hooks", "number")
     # Whether `pull` takes a tuple of cotangents (None for zero), one for each output, instead of one cotangent.
     several = False
-    # Whether `pull` takes batches of cotangents (`batched`).
+    # Whether `pull` takes batches of cotangents (`batched_grad`).
     batches = False
-    # How many outputs there are.
+    # The number of outputs.
     count = 1
     edges: tuple[Any, ...]
     hooks: Hooks | None
@@ -150,7 +150,7 @@ class Node:
         """Note that a pass to the `wanted` nodes cannot continue from here."""
 
     def blame(self, ct: Any, found: Sequence[Any]) -> None:
-        """Raise for nan in a result of `pull`, if more than the node is known of its origin."""
+        """Raise for nan in a result of `pull`, if the operation inside the node that made it is known."""
 
     def release(self) -> None:
         """Free the saved values."""
@@ -162,9 +162,9 @@ class Node:
         """Copy the values saved of the Tensor `x`, before the result of this node overwrites it."""
 
     def settle(self, old: Any, tensor: Any) -> None:
-        """Note that the result `old` is in the memory of `tensor` from now on."""
+        """Note that the result `old` has been written into the memory of `tensor`."""
 
-    # -- what users see ----------------------------------------------------------------------------------------
+    # -- interface for users -----------------------------------------------------------------------------------
     def __call__(self, *cotangents: Any) -> Any:
         """Compute the cotangents of the inputs (None for zero) from those of the outputs; hooks do not run.
 
@@ -215,12 +215,12 @@ class Node:
         return f"<{self.name()} object at {id(self):#x}>"
 
 
-# Gradients of leaves are added to by one thread at a time.
+# Lock: one thread at a time adds to the gradients of leaves.
 writing = new_lock()
 
 
 def owned(ct: Any, given: set[int]) -> Any:
-    """Return `ct` as an array without other readers or writers; `given` are the ids of arrays returned already."""
+    """Return `ct` as an array that nothing else refers to; `given` are the ids of arrays that may have references."""
     array = ct
     if ct.__class__ is not np.ndarray:
         if isinstance(ct, Carrier):
@@ -253,7 +253,7 @@ class AccumulateGrad(Node):
         self.variable, self.hooks, self.edges, self.number = variable, hooks, (), next_number()
 
     def __call__(self, *cotangents: Any) -> Any:
-        """Add a cotangent to the gradient; return nothing for other nodes."""
+        """Add a cotangent to the gradient; the result is empty, because a leaf has no inputs."""
         if len(cotangents) != 1:
             raise TypeError(located(f"expected 1 arguments, got {len(cotangents)} instead"))
         with writing:
@@ -261,7 +261,7 @@ class AccumulateGrad(Node):
         return ()
 
     def accumulate(self, ct: Any, recording: bool, given: set[int]) -> None:
-        """Add `ct` to the gradient, if it is still wanted: in place if nothing is recorded, as in PyTorch."""
+        """Add `ct` to the gradient of a leaf that still requires it; in place if not `recording`, as in PyTorch."""
         variable = self.variable
         if not variable._requires:
             return
@@ -277,6 +277,6 @@ class AccumulateGrad(Node):
             old._counter[0] += 1
 
     def _hooks(self) -> Hooks:
-        # They belong to the leaf, which outlives its nodes.
+        # The hooks belong to the leaf, which outlives its nodes.
         self.hooks = self.variable._leaf_hooks()
         return self.hooks

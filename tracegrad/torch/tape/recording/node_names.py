@@ -76,7 +76,7 @@ _REDUCTIONS = {"sum", "mean", "var", "std", "prod", "amax", "amin", "logsumexp",
 
 
 def saved_options(name: str, params: dict[str, Any], shape: Any, result: Any) -> dict[str, Any]:
-    """Return the options that the node `name` saves of `params`, for an operand of one shape to another.
+    """Return the options that the node `name` saves of `params`; `shape` and `result` are the shapes.
 
     >>> saved_options("SumBackward1", {"axes": (1,)}, (2, 3), (2,))
     {'dim': (1,), 'keepdim': False}

@@ -71,7 +71,7 @@ class Plan:
         self.kept = tuple(sorted(read))
         self.saves = self.answer or any(f and type(x) not in LITERALS for f, x in zip(self.operands, operands))
         self.blank = tuple([_blank(op, k, x) for k, x in enumerate(operands)])
-        # Of an elementwise op: its rules for no numbers as NumPy functions; None if they are not known yet.
+        # The rules of an elementwise op for array operands, as NumPy functions; None if not generated yet.
         self.rules = None
         answer = None if self.elementwise else op.aval(*operands, **params)
         self.cls = node_class(node_name(op), isinstance(answer, tuple) and not isinstance(answer, Aval))
@@ -84,7 +84,7 @@ class Plan:
             self.specs = tuple([x if type(x) in LITERALS else _spec(x) for x in operands])
 
 
-# PyTorch saves both operands of a quotient, so that it may be updated in place, and that of erfinv.
+# Ops whose result is recomputed, not saved: PyTorch saves their operands, so that the result may be updated in place.
 _AGAIN = frozenset({divide, TABLE["erfinv"]})
 
 
@@ -106,7 +106,7 @@ _NONE: dict[str, Any] = {}
 def plan_of(
     op: Op, wanted: tuple[int, ...], operands: tuple[Any, ...], node: str = "", params: Any = _NONE
 ) -> Plan | None:
-    """Return the plan for recording an op; None if there is no derivative."""
+    """Return the plan for recording an op; None if no operand is differentiated."""
     if not wanted:
         return None
     plan = Plan(op, wanted, operands, params)
@@ -119,7 +119,7 @@ _MOST_PLANS = 4096
 
 
 def remembered(plans: dict[Any, Any], key: Any, plan: Any) -> Any:
-    """Remember the plan, unless something in its key cannot be hashed."""
+    """Cache the plan, unless its key cannot be hashed."""
     if len(plans) >= _MOST_PLANS:
         plans.clear()
     with suppress(TypeError):
@@ -131,8 +131,8 @@ def remembered(plans: dict[Any, Any], key: Any, plan: Any) -> Any:
 class OpNode(Node):
     """Node of one op: `operands` are `Saved` values, numbers, and None or a `Spec` for unsaved ones.
 
-    `answer` is the same for the result. `shapes`, for an elementwise op that broadcasts or promotes, has the `Spec` of
-    each operand.
+    `answer` is the result in the same form. `shapes`, for an elementwise op that broadcasts or promotes, has the `Spec`
+    of each operand.
     """
 
     __slots__ = ("answer", "operands", "params", "plan", "shapes")
@@ -184,13 +184,13 @@ class OpNode(Node):
                 with np.errstate(all="ignore"):
                     x = inverse(answer.value(self, own=True))
             elif x.__class__ is Saved:
-                # The usual case without a call.
+                # The usual case of `Saved.value`, without a call.
                 x = x.array if x.counter[0] == x.version and x.array.__class__ is _ndarray else x.value(self.edges[k])
             values.append(x)
         return tuple(values), answer.value(self, own=True) if answer.__class__ is Saved else answer
 
     def _rules(self, operands: tuple[Any, ...]) -> Any:
-        """Return the rules as NumPy functions, or False; `where` has none, because its cotangents get masks."""
+        """Return the rules as NumPy functions, or False; False for `where`, whose cotangents need masks."""
         op = self.plan.op
         if op is where:
             self.plan.rules = False
@@ -199,7 +199,7 @@ class OpNode(Node):
         for k, x in enumerate(operands):
             kind = x.__class__
             if kind is float or kind is int or kind is bool:
-                # Equal numbers have equal rules; but 0.0 equals -0.0, and nan equals nothing.
+                # The text identifies 0.0, -0.0 and nan, which `==` does not: 0.0 == -0.0, and nan != nan.
                 key = (key, k, kind, x if x and x == x else repr(x))
         rules = _RULES.get(key)
         if rules is None:
@@ -242,7 +242,7 @@ class OpNode(Node):
         return ct_x if mask is None else Masked(ct_x, mask)
 
     def _pulled_at_once(self, ct: Any, answer: Any, operands: tuple[Any, ...]) -> list[Any]:
-        """Compute the cotangents of all operands, by the one rule of an op that moves data."""
+        """Compute the cotangents of all operands by the common rule of an op that moves data."""
         ct, mask = (ct.ct, ct.mask) if ct.__class__ is Masked else (ct, None)
         wanted = [i for i, e in enumerate(self.edges) if e]
         results: list[Any] = [None] * len(self.edges)
@@ -261,7 +261,7 @@ class OpNode(Node):
             self.operands = self.answer = nodes.RELEASED
 
     def keeps(self) -> list[tuple[Saved, Any]]:
-        """Return the saved values, and the edges to their makers."""
+        """Return the saved values, with the edges to the nodes that made them."""
         if self.operands is nodes.RELEASED:
             return []
         return [(x, e) for x, e in zip((*self.operands, self.answer), (*self.edges, None)) if x.__class__ is Saved]
@@ -293,7 +293,7 @@ class OpNode(Node):
                 x.move(out)
 
     def keep_answer(self) -> None:
-        """Save the answer as a copy, so that it may be updated in place."""
+        """Save a copy of the result, so that the result may be updated in place."""
         answer = self.answer
         if answer.__class__ is Saved and isinstance(answer.array, _ndarray):
             self.answer = private(answer.array.copy())
@@ -346,7 +346,7 @@ def _opened(saved: Any, array: Any, edge: Any) -> Any:
 
 
 def _moves(x: Any) -> bool:
-    """Whether a saved value is one that derivatives flow through."""
+    """Whether a saved value has a dtype with derivatives."""
     return x is not None and x.dtype.kind in "fc"
 
 
@@ -444,7 +444,7 @@ _STEPS: dict[Op, type[StepNode]] = {}
 
 
 def step_node(op: Op, edge: Any, answer: Any) -> StepNode:
-    """Return the node of an op whose derivative is 0, which PyTorch's tape has nevertheless."""
+    """Return the node of an op whose derivative is 0, because PyTorch's tape has a node too."""
     cls = _STEPS.get(op)
     if cls is None:
         cls = _STEPS[op] = type(node_name(op), (StepNode,), {"__slots__": ()})
@@ -454,7 +454,7 @@ def step_node(op: Op, edge: Any, answer: Any) -> StepNode:
 
 
 class _Tied(Node):
-    """A value that is a Tensor's, and depends on another one by steps."""
+    """Value of a Tensor that also depends piecewise constantly on another one."""
 
     __slots__ = ("spec",)
     batches = True

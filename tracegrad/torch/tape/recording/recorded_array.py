@@ -1,8 +1,9 @@
 """Class `Recorded`: a carrier that computes at once and records a tape, the base of Tensor and TapeArray.
 
 It holds an ndarray (`array`; inside a trace, a tracer). If an op on a value that requires grad made it, it also holds
-the edge of the tape to the node of that op (`_edge`, as nodes have them). Tensors that share memory share a version
-counter: a list of the number and, after a recorded update, the name of the operation. An inference tensor has none.
+the edge to the node of that op (`_edge`, in the form of `Node.edges`). Tensors that share memory share a version
+counter: a list of the version and, after a recorded update, the name of the operation. An inference tensor has no
+version counter.
 """
 
 from __future__ import annotations
@@ -55,16 +56,16 @@ class Recorded(TapeCarrier):
     _edge: Any = None
     _grad: Any = None
     _base: Any = None
-    _steps: Any = None  # of a view: the steps of what it is a view of, and the one from there
+    _steps: Any = None  # for a view: the steps of its parent, and the step from the parent
     _kind_of_view = ""
-    _frozen = ""  # what it is, if it must not be updated in place
+    _frozen = ""  # for an array that must not be updated in place: its description, for errors
     _views: Any = None
     _accumulator: Any = None
     _hooks: Any = None
     _retains = False
     _dual: Any = None  # its tangent, in a dual level
 
-    # -- what ops ask ------------------------------------------------------------------------------------------
+    # -- recording of ops --------------------------------------------------------------------------------------
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         kinds = tuple(map(type, operands))
         way = op.ways.get(kinds)
@@ -73,7 +74,7 @@ class Recorded(TapeCarrier):
         return way(operands, params)
 
     def _applied(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        """Return the results of any op on any operands, recorded."""
+        """Compute any op on any operands, and record it."""
         arrays = tuple([x.array if isinstance(x, Recorded) else x for x in operands])
         if self.common_dtype is not None:
             arrays = in_one_dtype(op, arrays)
@@ -88,7 +89,7 @@ class Recorded(TapeCarrier):
     def _result(
         self, op: Op, operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any], answer: Any
     ) -> Any:
-        """Wrap computed arrays, with a node if an operand requires one."""
+        """Wrap computed arrays, with a node if an operand requires grad."""
         plan = None
         if STATE.enabled and not STATE.inference:
             wanted = [k for k, x in enumerate(operands) if isinstance(x, Recorded) and x._requires]
@@ -118,7 +119,7 @@ class Recorded(TapeCarrier):
         self, plan: Any, op: Op, operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any],
         answers: Any,
     ) -> tuple[Any, ...]:  # fmt: skip
-        """Return the results of an op that has several."""
+        """Wrap the results of an op with several results."""
         if not op.aliases:
             answers = [_apart(x, arrays) for x in answers]
         outs = tuple([self._like(x) for x in answers])
@@ -149,12 +150,12 @@ class Recorded(TapeCarrier):
         out._counter = [0]
         return out
 
-    # The class of results: a weak value's are not weak.
+    # The class of results, which are not weak even if this value is.
     _face: Any = None
 
     @staticmethod
     def _unusually(out: Any, node: Node | None) -> None:
-        """Do the additional work of unusual modes for a result; `node` was just recorded for it."""
+        """Do the additional work of unusual modes for a result, and for its new `node`."""
         if STATE.inference and out._base is None:
             out._counter = None
         if node is not None:
@@ -194,7 +195,7 @@ class Recorded(TapeCarrier):
         return recipe.kind(outputs) if recipe.kind in (tuple, list) else recipe.kind(*outputs)
 
     def _outputs(self, node: Any, recipe: Recipe, tensors: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-        """Return the results of a function of several ops, with one node."""
+        """Wrap the results of a composite function, with one node."""
         several = recipe.kind is not None
         outputs = []
         for n, (k, smooth) in enumerate(recipe.outputs):
@@ -219,7 +220,7 @@ class Recorded(TapeCarrier):
 
     # -- memory --------------------------------------------------------------------------------------------------
     def _laid(self, order: Any, *like: Any) -> Any:
-        """Return this new value with this order of elements in memory: see `ops.core.memory_order.arranged`."""
+        """Return this new value with the memory layout `order`: see `ops.core.memory_order.arranged`."""
         array, arrays = self.array, [x.array for x in like]
         if isinstance(array, Carrier):
             result = self._alias()
@@ -237,16 +238,16 @@ class Recorded(TapeCarrier):
         raise NotImplementedError
 
     def _in_order(self, order: str) -> Any:
-        """Return this value if its elements have this order in memory, else a copy."""
+        """Return this value if it has the memory layout `order`, else a copy."""
         (array,) = self._lying(self)
         return self if has_order(array, order) else self._alias()._laid(order, self)
 
     def _as_view(self, result: Any, step: Any, lying: Any) -> Any:
-        """`result`, which `step` computes of this value, as the view of it that `lying` makes of an array."""
+        """Register `result`, which `step` computed of this value, as a view; `lying` makes the view of an array."""
         return aliasing.as_view(result, self, step, lying)
 
     def _sealed(self) -> Any:
-        """Return this view, which must not be updated."""
+        """Make this view read-only, and return it."""
         if isinstance(self.array, Carrier):
             self.array._sealed()  # type: ignore[attr-defined]
         else:
@@ -265,11 +266,11 @@ class Recorded(TapeCarrier):
 
     # -- the tape ------------------------------------------------------------------------------------------------
     def _edge_of(self) -> Any:
-        """Return the edge that a recorded use of this value leads back along, or None."""
+        """Return the edge to this value for a node that uses it, or None."""
         return (self._edge or self._source()) if self._requires else None
 
     def _source(self) -> Any:
-        """Return the edge, if it is not cached: of a leaf, and of a view whose base was updated in place."""
+        """Return the edge if `_edge` does not have it: for a leaf, and for a view whose base was updated in place."""
         if self._edge is not None:
             inplace_updates.restore(self)
             if self._edge:
@@ -312,17 +313,17 @@ class Recorded(TapeCarrier):
         """Whether operations on this value are recorded, or on the base of this view."""
         return self._requires or (self._base is not None and self._base._requires)
 
-    # -- what both faces ask -------------------------------------------------------------------------------------
+    # -- values, and updates in place ----------------------------------------------------------------------------
     def concrete(self, asked: str) -> np.ndarray[Any, Any]:
         """Return the value, for Python that needs a number."""
-        # Outside of derivatives of functions, to say `item()` is to mean it; `float()` may be what NumPy and `math` do.
+        # Outside of derivatives of functions, only `float()` warns: NumPy and `math` call it, users call `item()`.
         asks = ("float()", "item()", "tolist()") if STATE.depth else ("float()",)
         if asked in asks and STATE.enabled and self.requires_grad:
             warn_of_constant(asked)
         return self.array  # type: ignore[no-any-return]
 
     def stored(self, dtype: Any) -> Any:
-        """Return the value that is written into an array of a trace: the tape ends there."""
+        """Return the value to write into an array of a trace, which has no tape: the history is lost."""
         if STATE.enabled and self.requires_grad:
             warn_of_constant("assigning to an array")
         return self.array
@@ -344,7 +345,7 @@ class Recorded(TapeCarrier):
         return self._like(x)
 
     def _become(self, new: Any) -> Any:
-        """Update this value in place to `new`; returns itself."""
+        """Update this value in place to `new`, and return it."""
         if not isinstance(new, Recorded):
             new = self._like(np.asarray(new)) if not isinstance(new, Carrier) else self._lift(new)
         inplace_updates.update(self, new)
@@ -354,7 +355,7 @@ class Recorded(TapeCarrier):
         self._become(new)
 
     def _store(self, array: Any) -> None:
-        """Overwrite the memory."""
+        """Overwrite the memory with the elements of `array`."""
         if STATE.guarding is not None:
             STATE.guarding.before_update_of(self.array)
         inplace_updates.writeable(self.array)[...] = array
@@ -377,7 +378,7 @@ class Recorded(TapeCarrier):
 
 
 def _elementwise(op: Elementwise, operands: tuple[Any, ...], arrays: tuple[Any, ...]) -> Any:
-    """Compute the result for ndarrays and numbers of any shapes and dtypes; NumPy alone if nothing is promoted."""
+    """Compute the result for ndarrays and numbers of any shapes and dtypes; by NumPy alone without promotion."""
     if not any(isinstance(x, Recorded) and x.weak for x in operands):
         kinds = tuple([type(x) if type(x) in LITERALS else x.dtype for x in arrays])
         ready = _READY.get((op, kinds))
@@ -387,7 +388,7 @@ def _elementwise(op: Elementwise, operands: tuple[Any, ...], arrays: tuple[Any, 
             try:
                 return op.impl(*arrays)
             except ValueError:
-                pass  # the op says more about shapes than NumPy
+                pass  # the op's error about shapes is clearer than NumPy's
     try:
         return op(*[x.array.item() if isinstance(x, Recorded) and x.weak else a for x, a in zip(operands, arrays)])
     except ShapeError as error:
@@ -399,13 +400,13 @@ _READY: dict[Any, bool] = {}
 
 
 class Step:
-    """Marker in the place of a plan: the derivative is 0, and there is a node nevertheless."""
+    """Marker that replaces a plan: the derivative is 0, but a node is recorded."""
 
     cls = None
 
 
 def _plan(op: Op, wanted: list[int], operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    """Return the plan for recording `op`, or None if there is nothing to record."""
+    """Return the plan for recording `op`, or None if it is not recorded."""
     if isinstance(op, Elementwise):
         kinds: Any = [type(x) if type(x) in LITERALS else x.dtype for x in arrays]
     else:
@@ -456,7 +457,7 @@ def _recorded(
         else:
             saved.append(x if type(x) in LITERALS else private(x))
     node.edges, node.operands = tuple(edges), tuple(saved)
-    node.number = next_number()  # after the node of a view that is made anew
+    node.number = next_number()  # after the rebuilt node of a view
     spec = plan.spec
     if spec.__class__ is tuple:
         node.answer = tuple([kept(x) if k in plan.answers else s for k, (x, s) in enumerate(zip(outs, spec))])
@@ -467,7 +468,7 @@ def _recorded(
 
 
 def _apart(x: Any, arrays: tuple[Any, ...]) -> Any:
-    """Return a result of an op that may return its operands, as a separate array."""
+    """Return a result as an array in separate memory; copy it if it shares memory with an operand."""
     if isinstance(x, Carrier):
         return x
     x = np.asarray(x)
@@ -482,7 +483,7 @@ def new_node(cls: Any, edges: tuple[Any, ...]) -> Any:
 
 
 def _told_of_several(result: Any) -> Any:
-    """Mark the views that one function has made, so that they know of each other."""
+    """Mark the views that one function returned together, whose in-place updates are errors."""
     if isinstance(result, tuple | list):
         for x in result:
             if isinstance(x, Recorded) and x._base is not None and not x._kind_of_view:

@@ -1,9 +1,9 @@
 """Ops that save their result, as in PyTorch: a recorded derivative depends on the result.
 
-`retain_grad` of the result, a hook on it, and `grad` with respect to it behave as in PyTorch. If the operand does not
-appear at all, the rules of the ops are more accurate with the operand. A recorded pass then computes with the operand,
-and records the factor of the rule as a function of the result (`pulled_by_answer`). If both appear, the pass applies
-the rule of a *twin* of the op, with the result where PyTorch's formula has it (`twin_of`).
+`retain_grad` of the result, a hook on it, and `grad` with respect to it behave as in PyTorch. For some ops, PyTorch's
+formula reads only the result, but the rule here is more accurate with the operand. A recorded pass of these ops
+computes with the operand, and records the factor of the rule as a function of the result (`pulled_by_answer`). For ops
+whose formula reads both, the pass applies the rule of a *twin*: a copy of the op with PyTorch's formula (`twin_of`).
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from tracegrad.torch.tape.recording.saved_tensor import Saved
 
 __all__ = ["BENT", "INVERSES", "KEEP_ANSWERS", "pulled_by_answer", "twin_of"]
 
-# The operand, given the answer.
+# The operand as a function of the result.
 INVERSES: dict[Op, Callable[[Any], Any]] = {
     expm1: log1p,
     sigmoid: lambda y: subtract(log(y), log1p(-y)),
     tanh: arctanh,
 }
 
-# The derivative of the factor by the answer; None for 1.
+# The derivative of the factor with respect to the result; None for 1.
 _BY_ANSWER: dict[Op, Callable[[Any], Any] | None] = {
     expm1: None,
     sigmoid: lambda y: subtract(1.0, multiply(2.0, y)),
@@ -58,7 +58,7 @@ _BY_ANSWER: dict[Op, Callable[[Any], Any] | None] = {
 
 
 class _Factor(Node):
-    """The factor by which a cotangent of the answer of `op` becomes that of the operand, computed from the answer."""
+    """Factor by which the rule of `op` multiplies the result's cotangent, recorded as a function of the result."""
 
     __slots__ = ("answer", "op")
     batches = True
@@ -78,7 +78,7 @@ class _Factor(Node):
 
 
 def pulled_by_answer(op: Op, node: Node, ct: Any, answer: Saved, operand: Any) -> Any:
-    """Compute, recorded, the cotangent of the array `operand` of `op` from the result's, which `node` made."""
+    """Compute and record the cotangent of `operand` from the cotangent `ct` of the result of `op`, made by `node`."""
     one = full(shape=operand.shape, value=1.0, dtype=operand.dtype.name)
     result = _Factor()
     result.edges, result.hooks, result.number = (node,), None, next_number()
@@ -90,13 +90,14 @@ def pulled_by_answer(op: Op, node: Node, ct: Any, answer: Saved, operand: Any) -
 
 
 # -- twins -------------------------------------------------------------------------------------------------------------
-# The nodes of functions of several ops that have the answer in their derivative.
+# Nodes of composite functions whose derivative reads the result.
 KEEP_ANSWERS = frozenset({
     "ProdBackward0", "ProdBackward1", "StdBackward0", "StdMeanBackward0", "LogsumexpBackward0", "DistBackward0",
     "LinalgVectorNormBackward0", "SpecialI0EBackward0", "SpecialNdtriBackward0",
 })  # fmt: skip
 
-# Those whose derivative depends on the first operand by steps alone, or not at all, and counts as computed from it.
+# Nodes of composite functions whose derivative counts as computed from the first operand, although it is piecewise
+# constant in this operand or independent of it.
 BENT = frozenset({
     "HardtanhBackward0", "HardshrinkBackward0", "SoftshrinkBackward0", "ThresholdBackward0", "LeakyReluBackward0",
     "ReluBackward0", "NllLossBackward0", "NllLoss2DBackward0", "MaxPool2DWithIndicesBackward0",
@@ -110,7 +111,7 @@ BENT = frozenset({
 def _product(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
     if not axes:
         return ct
-    # Where the product is 0, or is not finite, no quotient is the product of the others.
+    # A zero or non-finite product divided by an element is not the product of the other elements.
     apart = unreduce(logical_or(equal(ans, 0.0), logical_not(isfinite(ans))), x.shape, axes)
     quotient = divide(unreduce(multiply(ct, ans), x.shape, axes), where(apart, 1.0, x))
     return where(apart, reduce_prod.pull(0, ct, ans, (x,), {"axes": axes}), quotient)
@@ -144,7 +145,7 @@ def _copysign(ct: Any, ans: Any, x: Any, y: Any) -> Any:
     return where(nil, 0.0, multiply(ct, divide(ans, where(nil, 1.0, x))))
 
 
-# Those that are nodes of their own, and those that only end a function of several ops.
+# Rules of twins: for ops with a node of their own, and additionally for the last op of a composite function.
 _ALONE: dict[Op, Callable[..., Any]] = {
     reduce_prod: _product, cumprod: _running_product, logsumexp: _logsumexp, copysign: _copysign,
 }  # fmt: skip
@@ -152,9 +153,9 @@ _AT_END: dict[Op, Callable[..., Any]] = {**_ALONE, sqrt: _root, power: _power}
 
 
 def twin_of(op: Op, operands: Sequence[Any], at_end: bool = False) -> Op | None:
-    """Return the op with PyTorch's rule of its first operand; None if the rule here is the same.
+    """Return a copy of the op with PyTorch's rule for the first operand; None if the rule here is the same.
 
-    `at_end`: the op is the last of a function of several ops that is one of PyTorch's.
+    `at_end`: the op is the last one of a composite function.
     """
     result = (_TWINS_AT_END if at_end else _TWINS).get(op)
     return None if op is power and not is_literal(operands[1]) else result

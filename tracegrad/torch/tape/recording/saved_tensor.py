@@ -1,6 +1,6 @@
 """Saved tensors: one class for the values that nodes save for the backward pass.
 
-A saved tensor stores the version of its memory; reading it after an in-place update is an error. Hooks on saved tensors
+A saved tensor stores the version of its memory; reading it after an in-place update is an error. Saved-tensor hooks
 replace the value by their result.
 """
 
@@ -29,8 +29,8 @@ _new = object.__new__
 class Saved:
     """Saved array, the version counter of its memory, and the version at the time of saving.
 
-    A `Packed` may replace the array. The node that owns the value knows its maker: the edge next to it, or the node
-    itself.
+    A `Packed` or `Moving` may replace the array. The node that owns the value knows the node that made it: the node of
+    the operand's edge, or itself for a result.
     """
 
     __slots__ = ("array", "counter", "version")
@@ -39,9 +39,9 @@ class Saved:
     version: int
 
     def value(self, edge: Any, own: bool = False) -> Any:
-        """Return the array; RuntimeError if it was updated in place since.
+        """Return the array; RuntimeError if it was updated in place since it was saved.
 
-        `edge` leads to its maker; for an output of the owning node (`own`), the maker is that node.
+        `edge` leads to the node that made it; with `own`, this is the node that saved it.
         """
         array = self.array
         if self.counter[0] != self.version:
@@ -51,26 +51,26 @@ class Saved:
         return array if array.__class__ is not Moving or STATE.level is not None else array.array
 
     def sharing(self, x: Any) -> Any:
-        """Return the Tensor `x` of this array with the version counter of its memory.
+        """Give the Tensor `x` of this array the version counter of its memory, and return it.
 
-        A record of that Tensor notices updates, as one of the original would.
+        Nodes that save `x` therefore detect in-place updates.
         """
         if self.counter is not _FIXED:
             x._counter = self.counter
         return x
 
     def modified(self, edge: Any, counter: Any = ()) -> RuntimeError:
-        """Return the error for an update in place; `counter` may name the operation that did it."""
+        """Return the error for an in-place update; `counter` may have the name of the updating operation."""
         array = self.array() if self.array.__class__ is Packed else getattr(self.array, "array", self.array)
         return modified(array, self.counter, self.version, made_by(edge, counter))
 
     def pack(self, tensor: Any, pack: Hook, unpack: Hook) -> None:
-        """Replace the value, which is that of `tensor`, by the result of `pack`."""
+        """Replace the value, the array of `tensor`, by the result of `pack`."""
         self.array = Packed(tensor, pack, unpack)
         self.counter, self.version = _FIXED, 0
 
     def move(self, x: Any) -> None:
-        """Note that the saved value is that of `x`, which has got a tangent."""
+        """Save the tangent of `x`, whose array is the saved value."""
         if x._dual is not None and self.array.__class__ is not Packed:
             self.array = Moving(self.array, x._dual)
 
@@ -79,7 +79,7 @@ class Saved:
         array, own = x.array, self.array
         if own.__class__ is Packed:
             own.protect(array)
-        elif not isinstance(array, np.ndarray):  # what a trace saves stays as it is
+        elif not isinstance(array, np.ndarray):  # values of a trace do not change
             if self.counter is x._counter:
                 self.counter, self.version = _FIXED, 0
         elif own is array:
@@ -88,7 +88,7 @@ class Saved:
             self.array, self.counter, self.version = own.copied(), _FIXED, 0
 
 
-# The counter of what nobody else can update.
+# Version counter of arrays that cannot be updated.
 _FIXED = [0]
 
 
@@ -109,7 +109,7 @@ def copy_of_borrowed(array: Any) -> Any:
 
 
 def kept(x: Any, array: Any = None) -> Saved:
-    """Save the value of `x`, by way of `array` if it is passed; RuntimeError for an inference tensor."""
+    """Save the value of `x`, as `array` if it is passed; RuntimeError for an inference tensor."""
     saved: Saved = _new(Saved)
     saved.counter = counter = x._counter
     saved.array = x._snapshot() if array is None and counter is not None else array
@@ -126,9 +126,9 @@ def own(x: Any) -> None:
 
 
 def saved_apart(saved: Saved) -> int:
-    """Return the version of a saved value whose counter is unusual; RuntimeError for an inference tensor.
+    """Copy the array of a saved value whose counter is `Borrowed`, and return its version.
 
-    `saved` gets a copy of a borrowed array.
+    RuntimeError for an inference tensor.
     """
     if saved.counter is None:
         raise of_inference()
@@ -137,7 +137,7 @@ def saved_apart(saved: Saved) -> int:
 
 
 def kept_as(x: Any, array: Any) -> Saved:
-    """`array`, that of `x`, saved outside of dual levels."""
+    """Save `array`, the array of `x`, without a tangent."""
     saved: Saved = _new(Saved)
     saved.array = array
     saved.counter = counter = x._counter
@@ -153,7 +153,7 @@ def made_now(out: Any) -> Saved:
 
 
 def private(array: Any) -> Saved:
-    """Save an array without other writers."""
+    """Save an array that nothing else can update."""
     saved: Saved = _new(Saved)
     saved.array, saved.counter, saved.version = array, _FIXED, 0
     return saved
@@ -243,7 +243,7 @@ def of_inference() -> RuntimeError:
 
 
 def made_by(edge: Any, counter: Any = ()) -> str:
-    """Describe the maker of a saved value, or the last in-place update of its memory if it came from elsewhere."""
+    """Name the last recorded in-place update of a saved value's memory, or else the node that made the value."""
     if len(counter) > 1:
         return f", which is output 0 of {counter[1]},"
     node, number = edge if type(edge) is tuple else (edge, 0)

@@ -27,7 +27,7 @@ def shared(view: Any, array: Any) -> bool:
 def register(view: Any, parent: Any, step: Any, kind: str = "") -> None:
     """Register `view` as the result of `step` on `parent`, in the same memory.
 
-    `step` is a function, or an op with its parameters and, for several results, the number of one.
+    `step` is a function, or a tuple of an op, its parameters and, for an op with several results, the result's number.
     """
     base = parent._base
     view._steps = (parent._steps, step)
@@ -48,7 +48,7 @@ def register(view: Any, parent: Any, step: Any, kind: str = "") -> None:
 
 
 def as_view(result: Any, parent: Any, step: Any, lying: Callable[[Any], Any]) -> Any:
-    """Register `result`, which `step` has computed of `parent`, as a view; `lying` maps an array to its memory."""
+    """Register `result`, which `step` computed of `parent`, as a view; `lying` makes the view of an array."""
     array = parent.array
     if isinstance(array, np.ndarray):
         place = lying(array)
@@ -62,7 +62,7 @@ def as_view(result: Any, parent: Any, step: Any, lying: Callable[[Any], Any]) ->
 
 
 def register_all(views: Sequence[Any], parent: Any, op: Op, params: dict[str, Any]) -> None:
-    """`views` are the results of `op` of `parent`, in the same memory."""
+    """Register `views`, the results of `op` on `parent`, in the same memory."""
     base, steps, counter = parent._base, parent._steps, parent._counter
     base = parent if base is None else base
     kind = "several" if STATE.enabled else "no_grad"
@@ -89,15 +89,15 @@ def steps_of(view: Any) -> tuple[Callable[[Any], Any], ...]:
 
 
 def _applied(op: Op, params: dict[str, Any], *args: Any) -> Any:
-    """Apply an op to the last argument; the number of a result comes first, if there are several."""
+    """Apply an op to the last of `args`; the first of two is the number of the result to return."""
     answer = op(args[-1], **params)
     return answer[args[0]] if len(args) > 1 else answer
 
 
 def register_parts(outputs: Sequence[Any], recipe: Recipe, tensors: Sequence[Any], kind: str) -> None:
-    """Register results that are views of one of the `tensors`, the arguments of a function of several ops.
+    """Register results that are views of one of the `tensors`, the arguments of a composite function.
 
-    A result that shares memory otherwise is replaced by a copy.
+    A result that shares memory in another way is replaced by a copy.
     """
     for view, parent in zip(outputs, recipe.parents):
         if parent is None:

@@ -142,14 +142,14 @@ def cuda(self: Any, device: Any = None, non_blocking: bool = False, memory_forma
 
 # -- to copies and bytes ---------------------------------------------------------------------------------------------
 def _remade(cls: Any, array: np.ndarray[Any, Any], requires_grad: bool, state: dict[str, Any]) -> Any:
-    """Return a leaf of class `cls`, with the attributes that the user gave to it."""
+    """Return a leaf of class `cls`, with the attributes `state` that the user has set."""
     out = held(cls.__new__(cls), array, requires_grad)
     vars(out).update(state)
     return out
 
 
 def _state(self: Any) -> dict[str, Any]:
-    """Return the attributes that the user gave to a Tensor."""
+    """Return the attributes that the user has set on a Tensor."""
     return {name: x for name, x in vars(self).items() if name not in _OWN and not hasattr(Tensor, name)}
 
 
@@ -198,7 +198,7 @@ def deepcopy_tensor(self: Any, memo: dict[int, Any]) -> Any:
         )
     out = memo[id(self)] = _remade(type(self), _copied(self.array, memo), self.requires_grad, {})
     if self.grad is not None:
-        # Without its history, and kept for what else has it: what was made for a moment must not be in `memo`.
+        # With a `memo` of its own: the detached Tensor is temporary, so its id may be reused.
         out.grad = deepcopy_tensor(self.grad.detach(), {})
     vars(out).update({name: deepcopy(x, memo) for name, x in _state(self).items()})
     return out

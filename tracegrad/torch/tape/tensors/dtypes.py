@@ -1,7 +1,7 @@
 """Dtypes under PyTorch's names: NumPy's dtype objects, predicates on them, and the default floating dtype.
 
-`DTYPES` is the table of exported names; only there are `float`, `int` and `bool` names of dtypes. As in PyTorch,
-`float` is float32 and `int` is int32.
+`DTYPES` is the table of exported names. As in PyTorch, its `float` is float32 and its `int` is int32. Elsewhere in the
+module `float`, `int` and `bool` are Python's types.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def set_default_dtype(dtype: Any) -> None:
     DEFAULT.dtype = DTYPES[args.name]
 
 
-# -- questions about a dtype ---------------------------------------------------------------------------------------
+# -- properties of a dtype -----------------------------------------------------------------------------------------
 def finfo(dtype: Any = None) -> np.finfo[Any]:
     """Return the limits of a floating (or complex) dtype, by default the default dtype; TypeError for others.
 
@@ -88,7 +88,7 @@ def iinfo(dtype: Any) -> np.iinfo[Any]:
 
 
 def _asked_dtype(x: Any) -> Any:
-    """Return the type of an argument for promotion: a dtype, or a Python type for a weak number."""
+    """Return an argument's type for promotion: a dtype, or a Python type for a weak number."""
     if isinstance(x, complex) and not isinstance(x, np.generic):
         return complex
     return weak_dtype(x) if hasattr(x, "dtype") or isinstance(x, bool | int | float) else np.dtype(x)
@@ -127,7 +127,7 @@ def can_cast(from_: Any, to: Any) -> bool:
     return _KINDS[np.dtype(from_).kind] <= _KINDS[np.dtype(to).kind]
 
 
-# -- questions about a Tensor ----------------------------------------------------------------------------------------
+# -- properties of a Tensor ------------------------------------------------------------------------------------------
 def _dtype_of(name: str, x: Any) -> DType:
     dtype = getattr(x, "dtype", x)
     if not isinstance(dtype, np.dtype):

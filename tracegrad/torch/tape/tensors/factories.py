@@ -2,7 +2,7 @@
 
 Each takes `dtype`, `device` (only the CPU) and `requires_grad`, which needs a floating or complex dtype (RuntimeError
 otherwise). Python floats become the default dtype, ints int64, bools bool; ndarrays and NumPy scalars keep their dtype.
-In a trace the result is a value of the trace, not a constant. Numbers given as Tensors are read without their history.
+In a trace the result is a value of the trace, not a constant. Tensors in place of numbers are read without history.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-# -- what all of them need -------------------------------------------------------------------------------------------
+# -- arguments and results -------------------------------------------------------------------------------------------
 def tracing() -> bool:
     """Whether a trace is active in this thread."""
     return Op.ambient is not None and Op.ambient() is not None
@@ -66,7 +66,7 @@ def is_tensor(obj: Any) -> bool:
 
 
 def plain(x: Any) -> Any:
-    """`x` with its Tensors, at any depth of lists and tuples, replaced by the arrays they hold."""
+    """Replace Tensors in `x`, at any depth of lists and tuples, by their arrays."""
     if isinstance(x, Tensor):
         return x.array
     if isinstance(x, list | tuple):
@@ -75,7 +75,7 @@ def plain(x: Any) -> Any:
 
 
 def check_device(device: Any) -> None:
-    """RuntimeError unless `device` is None or names the CPU."""
+    """Raise RuntimeError unless `device` is None or names the CPU."""
     if device is not None and str(getattr(device, "type", device)).split(":")[0] != "cpu":
         raise RuntimeError(located(f"tracegrad computes on the CPU: there is no device {str(device)!r}"))
 
@@ -105,7 +105,7 @@ def _dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def _filled(shape: tuple[int, ...], value: Any, dtype: np.dtype[Any]) -> Any:
-    """Make an array of `shape` with the number `value` everywhere: a node of the active trace, or an ndarray."""
+    """Make an array of `shape` with all elements `value`: a node of the active trace, or an ndarray."""
     number = np.asarray(value).astype(dtype).item()
     if tracing():
         return linear.full(shape=shape, value=number, dtype=dtype.name)
@@ -130,7 +130,7 @@ def _spelled(data: Any) -> tuple[str, bool]:
 
 
 def _made(data: Any, dtype: Any, copy: Any) -> Any:
-    """Return the array of `data`: another object than `data`, though it may share memory with it."""
+    """Convert `data` to a new array object, which may share memory with `data`."""
     values = plain(data)
     if not isinstance(values, list | Carrier | np.ndarray | np.generic | bool | int | float | complex):
         values = _foreign(values)
@@ -144,7 +144,7 @@ def _made(data: Any, dtype: Any, copy: Any) -> Any:
         raise
     if isinstance(array, Carrier):
         return array
-    if array.dtype.kind == "O":  # Python integers beyond every dtype: NumPy says so when asked for one
+    if array.dtype.kind == "O":  # Python integers out of range of all dtypes: the next line raises NumPy's error
         array = np.array(values, np.int64)
     array = array.astype(supported(array.dtype, "tensor"), copy=False)
     return array.view() if array is values else array
@@ -161,7 +161,7 @@ def _foreign(x: Any) -> Any:
 
 
 def _check_even(data: Any, dim: int = 1) -> None:
-    """ShapeError if lists of one level differ in length; `dim` is the level of the items of `data`."""
+    """Raise ShapeError if lists of one level differ in length; `dim` is the level of the items of `data`."""
     if isinstance(data, list):
         lengths = [len(each) if isinstance(each, list) else 0 for each in data]
         for length in lengths:
@@ -180,7 +180,7 @@ def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool
     >>> tensor([1.0, 2.0], requires_grad=True)
     tensor([1., 2.], requires_grad=True)
     """
-    check_device("cuda" if pin_memory else device)  # for which memory is pinned
+    check_device("cuda" if pin_memory else device)  # only CUDA needs pinned memory
     if isinstance(data, Tensor):
         warnings.warn(located(_COPY), UserWarning, stacklevel=2)
     return wrap(_made(data, dtype, True), requires_grad)
@@ -224,7 +224,7 @@ def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | Non
 
 
 def _check_alias(obj: Any, dtype: Any) -> None:
-    """ValueError if a Tensor of `dtype` cannot share memory with `obj`."""
+    """Raise ValueError if a Tensor of `dtype` cannot share memory with `obj`."""
     if not isinstance(obj, np.ndarray | Carrier):
         raise ValueError(located("can't alias arbitrary sequence into a tensor."))
     args: Any = obj
@@ -325,7 +325,7 @@ def full(size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, r
     if not isinstance(size, list | tuple):
         raise TypeError(located(f"full(): argument 'size' must be tuple of ints, not {type(size).__name__}"))
     value = _number("full", fill_value)
-    value = value.item() if isinstance(value, np.generic) else value  # NumPy's numbers are as Python's
+    value = value.item() if isinstance(value, np.generic) else value  # a NumPy scalar counts as a Python number
     if dtype is None:
         dtype = _literal_dtype(value) or getattr(value, "dtype", None) or np.asarray(value).dtype
     return wrap(_filled_with(shape_of("full", (size,)), value, _dtype(dtype)), requires_grad)
@@ -347,7 +347,7 @@ def eye(n: Any, m: Any = None, *, dtype: Any = None, device: Any = None, require
 
 # -- ranges ----------------------------------------------------------------------------------------------------------
 def _bound(x: Any) -> Any:
-    """Convert a bound of a range to a Python number; the value of a traced one is queried, which leaves a guard."""
+    """Convert a bound of a range to a Python number; reading a traced bound adds a value guard."""
     x = plain(x)
     if isinstance(x, Carrier):
         value: Any = x
@@ -418,7 +418,7 @@ def logspace(start: Any, end: Any, steps: Any, base: float = 10.0, *, dtype: Any
     return wrap(creation.logspace(plain(start), plain(end), count, base=base, dtype=_dtype(dtype)), requires_grad)
 
 
-# -- of the shape and dtype of another -------------------------------------------------------------------------------
+# -- with the shape and dtype of another array -----------------------------------------------------------------------
 def like(name: str, x: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Return the shape of `x`, and its dtype unless `dtype` is passed; TypeError if it is not an array."""
     if not isinstance(x, Carrier | np.ndarray):

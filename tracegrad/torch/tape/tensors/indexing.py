@@ -30,7 +30,7 @@ _new = object.__new__
 
 
 class IndexNode(Node):
-    """The pick of a view of an array of `shape`: its cotangent is put into zeros there."""
+    """Node of a view by indexing an array of `shape`: the cotangent is stored at the index in an array of zeros."""
 
     __slots__ = ("dtype", "index", "shape")
     batches = True
@@ -50,7 +50,7 @@ class IndexNode(Node):
         return (self._spread(ct),)
 
     def _by_axis(self) -> list[tuple[int, Any]]:
-        """Return the entries of the index with the axes that they are for."""
+        """Return the entries of the index with their axes."""
         entries = [e for e in self.index if e is not None]
         dots = _dots(entries)
         behind = entries[dots + 1 :]
@@ -107,13 +107,13 @@ class SelectBackward0(IndexNode):
 
 
 class UnsqueezeBackward0(IndexNode):
-    """A pick of everything, with new axes."""
+    """Node of a view of all elements, with new axes."""
 
     __slots__ = ()
 
 
 class AliasBackward0(IndexNode):
-    """A pick of everything."""
+    """Node of a view of all elements."""
 
     __slots__ = ()
 
@@ -128,7 +128,7 @@ def _entries(index: Any) -> tuple[Any, ...]:
 
 
 def _spelled(index: Any, x: Any) -> Any:
-    """Convert an index of a Tensor: a list with non-numbers stands for a tuple, as in PyTorch."""
+    """Convert the index of a Tensor: a list with entries other than numbers is a tuple, as in PyTorch."""
     if index.__class__ is not list or not isinstance(x, TensorCarrier) or not any(map(_is_no_number, index)):
         return index
     text = (
@@ -178,7 +178,7 @@ def get_item(x: Any, index: Any) -> Any:
     except IndexError as error:
         raise IndexError(located(str(error))) from None
     if picked.ndim == 0 and x._immutable_scalars and not any(e is Ellipsis for e in _entries(index)):
-        out = x._like(picked.copy())  # what NumPy gives is a scalar, no view
+        out = x._like(picked.copy())  # NumPy returns a scalar, not a view
     else:
         out = x._like(picked)
         aliasing.register(out, x, lambda y: y[entries])
@@ -223,7 +223,7 @@ def _is_traced(x: Any) -> bool:
 
 
 def _mapped(index: Any, x: Any) -> Any:
-    """Return the index with bytes as the masks that they are for Tensors."""
+    """Convert arrays of uint8 in the index of a Tensor to masks."""
     if not isinstance(x, TensorCarrier):
         return index
     if index.__class__ is tuple:

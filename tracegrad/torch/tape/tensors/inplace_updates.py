@@ -2,8 +2,7 @@
 
 A view knows its base, the array that owns the memory, and the steps from the base to the view. An in-place update is
 first computed, then checked, then written; the version of the memory increases by one. If the update is recorded, the
-base gets a new node (`CopySlices` if a view was written), and the nodes of all living views are rebuilt at their next
-use.
+base gets a new node (`CopySlices` if a view was written). The nodes of all live views are rebuilt at their next use.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ __all__ = ["CopySlices", "as_frozen", "check", "check_all", "overwrite", "restor
 
 
 class Stale:
-    """The edge of a view whose base was updated in place: to be made anew. It led to output `number` of `maker`."""
+    """Invalid edge of a view whose base was updated in place. The view was output `number` of the node `maker`."""
 
     __slots__ = ("maker", "number")
 
@@ -43,7 +42,7 @@ STALE = Stale()
 
 
 class AsStridedBackward0(Node):
-    """The way from a base that was updated in place to a view of it: `nodes` lead from the view to the base."""
+    """Node of a view of a base that was updated in place: `nodes` are the path from the view to the base."""
 
     __slots__ = ("nodes",)
 
@@ -57,7 +56,7 @@ class AsStridedBackward0(Node):
 
 
 def restore(view: Any) -> None:
-    """Make the edge of a stale view anew, from its updated base."""
+    """Rebuild the edge of a stale view from its updated base."""
     base = view._base
     if not base._requires:
         view._requires, view._edge = False, None
@@ -116,7 +115,7 @@ def update(x: Any, new: Any) -> None:
 
 
 def _move_tangents(x: Any, new: Any) -> None:
-    """`x` has been overwritten by `new`: so are the tangents of all that share its memory and their root."""
+    """Update the tangents of `x` and of all views that share its tangent's memory, after `new` has overwritten `x`."""
     base = x if x._base is None else x._base
     views = [view for r in base._views or () if (view := r()) is not None]
     above = {id(link) for link in _links(x)}
@@ -141,7 +140,7 @@ def _move_tangents(x: Any, new: Any) -> None:
 
 
 def _links(view: Any) -> list[Any]:
-    """Return the links of the chain of steps to a view, the last first."""
+    """Return the links of the chain of steps to a view, in reverse order."""
     links, link = [], view._steps
     while link is not None:
         links.append(link)
@@ -150,13 +149,13 @@ def _links(view: Any) -> list[Any]:
 
 
 def _picked(whole: Any, root: Any, view: Any) -> Any:
-    """Return the part of `whole`, which replaces `root`, at the position of the view."""
+    """Return the part of `whole` that `view` is of `root`."""
     for step in steps_of(view)[len(_links(root)) :]:
         whole = step(whole)
     return whole
 
 
-# Nodes that read their own answer where PyTorch's do not: it may be updated in place.
+# Nodes that read their result, but not in PyTorch: there the result may be updated in place.
 _READ_THEIR_ANSWER = {
     "AdaptiveMaxPool1DBackward0", "AdaptiveMaxPool2DBackward0", "AdaptiveMaxPool3DBackward0", "ErfinvBackward0",
     "MaxPool1DWithIndicesBackward0", "MaxPool2DWithIndicesBackward0", "MaxPool3DWithIndicesBackward0",
@@ -164,7 +163,7 @@ _READ_THEIR_ANSWER = {
 
 
 def _keep_answer(x: Any) -> None:
-    """`x` is going to be overwritten: let the node that made it have the value for itself, where it is to."""
+    """Copy the result `x` that its node has saved, before `x` is overwritten, for nodes of `_READ_THEIR_ANSWER`."""
     node = x._edge[0] if x._edge.__class__ is tuple else x._edge
     if node and type(node).__name__ in _READ_THEIR_ANSWER:
         node.protect(x)
@@ -172,7 +171,7 @@ def _keep_answer(x: Any) -> None:
 
 def _protect(node: Node, x: Any) -> None:
     node.protect(x)
-    if getattr(node, "op", None) is cast and node.edges[0]:  # what is converted has been computed from `x`
+    if getattr(node, "op", None) is cast and node.edges[0]:  # the node before the conversion may have saved `x`
         source = node.edges[0]
         _protect(source[0] if source.__class__ is tuple else source, x)
 
@@ -189,7 +188,7 @@ def bump(x: Any) -> None:
 
 
 def check(x: Any, recorded: bool) -> None:
-    """Raise if `x` must not be updated in place; `recorded` says whether the update takes part in derivatives."""
+    """Raise if `x` must not be updated in place; `recorded`: the update is recorded on the tape."""
     if x._counter is None and not STATE.inference:
         raise RuntimeError(
             located(
@@ -221,27 +220,27 @@ def _frozen(x: Any) -> str:
 
 
 def as_frozen(x: Any, alias: Any) -> Any:
-    """`alias`, a Tensor in the memory of `x`, which must not be updated where `x` must not."""
+    """Freeze `alias`, a Tensor in the memory of `x`, if `x` is frozen; return it."""
     if frozen := _frozen(x):
         alias._frozen = frozen
     return alias
 
 
 def check_all(xs: Sequence[Any]) -> None:
-    """Raise if one of these must not be overwritten, which takes no part in derivatives."""
+    """Raise if one of `xs` must not be updated in place without recording."""
     for x in xs:
         if x._counter is None or x._frozen or x._base is not None or 0 in x.array.strides:
             check(x, False)
 
 
 def _strides(x: Any) -> tuple[int, ...]:
-    if getattr(x.array, "asks", 0) & UNKNOWN:  # rows of what is asked itself, when they are written back
+    if getattr(x.array, "asks", 0) & UNKNOWN:  # an unknown memory layout, for example of a region argument
         return ()
     return getattr(x.array, "strides", ())
 
 
 def _overlaps(x: Any) -> bool:
-    """Whether elements may overlap: an axis is repeated, or its stride is shorter than the extent within it."""
+    """Whether elements may overlap: the stride of an axis is not longer than the extent of the axes within it."""
     reach = 0
     for stride, n in sorted([(abs(s), n) for s, n in zip(_strides(x), x.shape) if n > 1]):
         if stride <= reach:
@@ -260,7 +259,7 @@ def _check_view(x: Any) -> None:
 
 
 def _refused(view: Any, modified: str) -> RuntimeError:
-    """Return the error for a view without a history, where it or its base `modified` in place."""
+    """Return the error for an in-place update of a view without a history; `modified` is the verb phrase."""
     maker, number = _origin(view)
     kind = view._kind_of_view
     view_of = f"Output {number} of {maker} is a view of a view which was" if maker else "A view was"
@@ -299,7 +298,7 @@ def _origin(view: Any) -> tuple[str, int]:
 
 
 def rebase(x: Any, old: Any, new: Any) -> None:
-    """`x`, whose edge was `old`, has been overwritten by `new`: from now on they have one history."""
+    """Set the history of `x`, whose edge was `old`, to the history of `new`, which has overwritten it."""
     base = x._base
     if base is None:
         x._requires, x._edge = True, new._edge_of()
@@ -336,7 +335,7 @@ def retain(x: Any) -> None:
 
 
 def writeable(array: Any) -> Any:
-    """Return a writeable view of memory that NumPy has made read-only because it was broadcast."""
+    """Make an array writeable that NumPy made read-only by broadcasting, if its base is writeable."""
     if not array.flags.writeable and array.base is not None and array.base.flags.writeable:
         array.flags.writeable = True
     return array
@@ -409,20 +408,20 @@ class CopySlices(Node):
         return x
 
     def release(self) -> None:
-        # What a recorded pass made of the answer of `inner` leads there: it runs in its turn, and frees what it saved.
+        # If the pass runs `inner` as a node of its own, it frees the saved values there.
         if STATE.sweep is None or self.inner not in STATE.sweep.nodes:
             self.inner.release()
 
 
 def _axes_in_memory(array: Any) -> tuple[int, ...] | None:
-    """Return the axes by descending stride; None if that is their order."""
+    """Return the axes by descending stride; None for a contiguous array."""
     if not isinstance(array, np.ndarray) or array.flags.c_contiguous:
         return None
     return tuple(sorted(range(array.ndim), key=lambda k: -abs(array.strides[k])))
 
 
 class _Through(Node):
-    """Hands its cotangent on."""
+    """Node of an identity: it passes its cotangent on."""
 
     __slots__ = ()
 
@@ -434,7 +433,7 @@ class _Through(Node):
 
 
 class Overwritten(Node):
-    """In-place update by values independent of the old ones, whose cotangent is 0; a source gets the rest."""
+    """In-place update by values independent of the old ones: the cotangent goes to the source, 0 to the old values."""
 
     __slots__ = ("spec",)
 
@@ -454,7 +453,7 @@ class Overwritten(Node):
 
 
 def overwrite(x: Any, new: Any, name: str) -> None:
-    """Write the values `new`, broadcast and converted, into `x`, and record that as the operation `name`."""
+    """Write the values `new`, broadcast and converted, into `x`, and record the operation `name`."""
     if STATE.enabled and (new._requires or _is_recorded(x)):
         node = _overwriting(name)()
         node.edges = (x._edge_of(), new._edge_of()) if name in ("CopyBackwards", "FillBackward3") else (x._edge_of(),)

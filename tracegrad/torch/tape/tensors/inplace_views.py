@@ -1,7 +1,7 @@
 """In-place view methods: `t_`, `transpose_`, `squeeze_`, `unsqueeze_` and the like.
 
-No element moves. Other views of the Tensor stay views of the same memory: if any exist, they and the Tensor become
-views of a base without other references.
+No element moves. Other views of the Tensor stay views of the same memory: if the Tensor has views, they and the Tensor
+become views of a new base.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _method(name: str, fn: Callable[..., Any], node: str) -> Any:
 def _become(x: Any, name: str, node: str, step: Callable[[Any], Any]) -> Any:
     _check(x, name)
     whole = _whole(x) if x._base is None and any(r() is not None for r in x._views or ()) else x
-    # What was recorded of `x` leads to it in `no_grad` as well.
+    # If `x` has a node, the view needs an edge to it in `no_grad` too.
     mode, STATE.enabled = STATE.enabled, STATE.enabled or (x._edge is not None and not STATE.inference)
     try:
         view = step(whole)
@@ -81,13 +81,13 @@ def take_shape(x: Any, shape: Any) -> None:
     """Set the shape of an array in place, as assignment to `shape` does."""
     if not x.array.flags.c_contiguous:
         view = x.array.view()
-        view.shape = shape  # which is NumPy's own error where that cannot be
+        view.shape = shape  # raises NumPy's error if the shape needs a copy
     sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
     _become(x, "reshape_", "ViewBackward0", lambda whole: shapes.reshape(whole, sizes))
 
 
 class BecomesView:
-    """Methods that turn a Tensor into a view of its old value."""
+    """Methods that make a Tensor a view of its old value."""
 
     t_ = _method("t_", shapes.t, "TBackward1")
     transpose_ = _method("transpose_", shapes.transpose, "TransposeBackward1")

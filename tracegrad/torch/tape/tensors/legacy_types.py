@@ -17,7 +17,7 @@ __all__ = [
 
 
 class _Kind(type):
-    """The class of Tensors of one dtype, which makes them and has them for its instances."""
+    """Metaclass of the Tensor types of one dtype: calls make Tensors, and Tensors of this dtype are instances."""
 
     dtype: np.dtype[Any]
 

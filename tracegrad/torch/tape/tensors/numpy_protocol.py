@@ -1,7 +1,7 @@
 """NumPy protocol of Tensors: operations of NumPy and SciPy that mix Tensors with ndarrays.
 
-An ndarray has no derivative. A value that is not differentiated is written into an ndarray as numbers; a differentiated
-one raises an error that names the alternative. No derivative is lost silently.
+An ndarray has no derivative. A Tensor that does not require grad is written into an ndarray as numbers. A Tensor that
+requires grad raises an error that names the alternative. No derivative is lost silently.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tracegrad.torch.modes import STATE
 
 __all__ = ["NOT_HERE", "no_ndarray", "of_function", "of_ufunc"]
 
-# What is no result of a function that writes into ndarrays.
+# Result for a call that does not write into ndarrays.
 NOT_HERE = object()
 
 _WRITING = frozenset({np.put, np.place, np.putmask, np.copyto, np.put_along_axis})
@@ -77,7 +77,7 @@ def no_ndarray() -> str:
 
 
 def _asking() -> str:
-    """Name the caller, by its public name if it is a SciPy function that the user has called."""
+    """Name the calling SciPy function, by its public name if the user has called it."""
     result, frame = "", sys._getframe(1)
     while frame is not None:
         home = frame.f_globals.get("__name__", "")

@@ -25,7 +25,7 @@ PREFIX = "tensor("
 
 @record(frozen=True, slots=True)
 class PrintOptions:
-    """`sci_mode`: whether floats are in scientific notation; None leaves that to the values."""
+    """Print options; `sci_mode` says whether floats are in scientific notation, None depends on the values."""
 
     precision: int = 4
     threshold: float = 1000
@@ -93,7 +93,7 @@ def get_printoptions() -> dict[str, Any]:
     return {name: getattr(_options, name) for name in PrintOptions.__slots__}
 
 
-# -- the form of an element ------------------------------------------------------------------------------------------
+# -- the format of an element ----------------------------------------------------------------------------------------
 Text = Callable[[Any], str]
 
 
@@ -115,7 +115,7 @@ def _form_of_floats(values: np.ndarray[Any, Any]) -> tuple[Text, int]:
 
 
 def _text_of_floats(shown: np.ndarray[Any, Any]) -> Text:
-    """Return the format of floats, from the finite ones that are not zero."""
+    """Return the format of floats, chosen by the finite nonzero ones."""
     precision = _options.precision
     integral = bool((shown == np.ceil(shown)).all())
     if _is_scientific(shown, integral):
@@ -178,7 +178,7 @@ class _Layout:
         return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"
 
     def cut(self, length: int) -> int:
-        """Return the number of elements shown at each end of an axis of `length`; 0 for all."""
+        """Return the number of elements shown at each end of an axis of `length`; 0 if all are shown."""
         return _options.edgeitems if self.summary and length > 2 * _options.edgeitems else 0
 
 
@@ -206,7 +206,7 @@ def _elements(array: np.ndarray[Any, Any]) -> str:
     return _Layout(text, width, summary).nested(array, len(PREFIX))
 
 
-# -- the whole ---------------------------------------------------------------------------------------------------------
+# -- the text of a Tensor ----------------------------------------------------------------------------------------------
 def _notes(array: np.ndarray[Any, Any], requires_grad: bool, grad_fn: str | None) -> Iterator[str]:
     """Return the text after the elements."""
     if not array.size and array.ndim != 1:
@@ -242,7 +242,7 @@ def text_of_array(
     'tensor([1.5000, 2.0000], grad_fn=<MulBackward0>)'
     """
     text = PREFIX + (_elements(array) if array.size else "[]")
-    line = len(text) - (text.rfind("\n") + 1) + 2  # with what follows the last note
+    line = len(text) - (text.rfind("\n") + 1) + 2  # characters in the last line, with the separator ", "
     notes = _notes(array, requires_grad, grad_fn)
     for note in notes if not tangent else [*notes, f"tangent={tangent}"]:
         if line + len(note) + 2 > _options.linewidth:

@@ -74,7 +74,7 @@ def _floating(name: str, dtype: Any) -> np.dtype[Any]:
 def _uniform(bits: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     if dtype.kind == "c":
         return _complex(bits.random((*shape, 2)), dtype)
-    if dtype == HALF:  # in steps of 2**-11: rounded, one of float32 may be 1
+    if dtype == HALF:  # multiples of 2**-11: a rounded float32 could be 1
         return _array(np.floor(np.ldexp(bits.random(shape, np.float32), 11)) / 2048).astype(HALF)
     return _array(bits.random(shape, dtype.type))
 
@@ -84,7 +84,7 @@ def _array(x: Any) -> Any:
 
 
 def _gaussian(bits: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    if dtype.kind == "c":  # the variance of the whole is one
+    if dtype.kind == "c":  # the real and imaginary parts together have variance 1
         return _complex(bits.standard_normal((*shape, 2)) * np.sqrt(0.5), dtype)
     if dtype == HALF:
         return _array(bits.standard_normal(shape, np.float32)).astype(HALF)
@@ -258,8 +258,8 @@ def multinomial(input: Any, num_samples: int, replacement: bool = False, *, gene
         drawn = bits.random((len(rows), num_samples)) * levels[:, -1:]
         chosen = np.stack([np.searchsorted(level, each, side="right") for level, each in zip(levels, drawn)])
     else:
-        # The least of independent exponential times, each divided by its weight, is at i with probability in
-        # proportion to weight i; so is the next of those left (Efraimidis and Spirakis, 2006).
+        # The smallest of independent exponential times, each divided by its weight, is at i with probability in
+        # proportion to weight i. The same holds for the next among the remaining (Efraimidis and Spirakis, 2006).
         with np.errstate(divide="ignore"):
             times = bits.standard_exponential(rows.shape) / rows
         chosen = np.argsort(times, axis=1)[:, :num_samples]
@@ -284,7 +284,7 @@ def _weights(weights: Any, count: int, replacement: bool) -> np.ndarray[Any, Any
 
 # -- methods that fill a Tensor --------------------------------------------------------------------------------------
 def _fill(x: Any, node: str, drawn: Any) -> Any:
-    """Overwrite `x` in place; the node on the tape, if there is one, is called `node`."""
+    """Overwrite `x` in place; if it is recorded, the tape node has the name `node`."""
     return x._overwrite(wrap(np.asarray(drawn).astype(x.dtype, copy=False)), node)
 
 
@@ -337,7 +337,7 @@ def random_(self: Any, low: int = 0, high: int | None = None, *, generator: Gene
 
 
 def _integers_of(dtype: np.dtype[Any]) -> int:
-    """One more than the largest integer up to which `dtype` has all of them."""
+    """Return n + 1 for the largest n such that `dtype` can represent all integers up to n."""
     if dtype.kind == "f":
         return int(2 ** (np.finfo(dtype).nmant + 1)) + 1
     return 2 if dtype.kind == "b" else int(np.iinfo(dtype).max) + 1

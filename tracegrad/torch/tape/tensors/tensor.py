@@ -1,7 +1,7 @@
 """Class `Tensor`, a recorded array with PyTorch's interface, and `TapeArray`, one with NumPy's.
 
-The caller's arguments decide: a function differentiated for ndarrays computes on TapeArrays, whose methods are NumPy's;
-a Tensor has PyTorch's methods, attributes and promotion. Both have NumPy's values, and share the tape.
+The caller's arguments decide: a function differentiated for ndarrays computes on TapeArrays, which have NumPy's
+methods. A Tensor has PyTorch's methods, attributes and promotion. Both have NumPy's values, and share the tape.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NO_LEAF = (
     "use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by mistake, make sure you access the "
     "leaf Tensor instead."
 )
-_NUMBERS = frozenset({"float()", "complex()", "tolist()"})  # the questions whose answer is a number to compute with
+_NUMBERS = frozenset({"float()", "complex()", "tolist()"})  # conversions that would lose the derivative of a TapeArray
 _NO_NUMPY = "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
 
 
@@ -52,7 +52,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
     """An array with PyTorch's methods that operations are recorded on; made by `tensor`."""
 
     level = Level.TENSOR
-    _inside: Any  # the class of Tensors inside traces, which `traced` sets
+    _inside: Any  # the class of Tensors inside traces, set by `traced_tensor`
     _counter: Any
 
     def __init__(self, array: Any = (), requires_grad: bool = False, *sizes: int):
@@ -293,7 +293,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
 
     @property
     def _hooked(self) -> Any:
-        """Return the hooks of this leaf by kind, in tuples: on the gradient, after accumulation, before, after."""
+        """Return tuples of hooks of this leaf: on the gradient, after accumulation, before and after the node."""
         hooks = self._leaf_hooks()
         kinds = (hooks.tensor.get(0, {}), hooks.accumulated, hooks.before, hooks.after)
         return tuple([tuple(kind.values()) for kind in kinds])
@@ -376,7 +376,7 @@ class TapeArray(Recorded, ArrayMethods):
         return True
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        if dtype is not None and np.dtype(dtype).kind in "biu":  # which have no derivative
+        if dtype is not None and np.dtype(dtype).kind in "biu":  # integers have no derivative
             return np.array(self.array, dtype)
         return super().__array__(dtype, copy)
 

@@ -1,7 +1,8 @@
 """Assembly of Tensor methods: a table of methods that are one op, and the loop that adds them to both classes.
 
-A row has the method's name, its op, PyTorch's node name if it differs from the op's, and the mapping from arguments of
-the method to arguments of the op. Other arguments use the general path: the method that the class had before.
+A row has the method's name, its op, PyTorch's node name if it differs from the op's, and a function that makes the
+method: it maps arguments of the method to arguments of the op. Other arguments use the general path, the method that
+the class had before.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ __all__ = ["ROWS"]
 Method = Callable[..., Any]
 
 
-# -- how a method takes its arguments -----------------------------------------------------------------------------
+# -- from arguments of a method to arguments of an op -------------------------------------------------------------
 def one(op: Op, cls: Any, general: Method, node: str) -> Method:
     """`x.method()`"""
     return of_one(op, cls, general, node)
 
 
 def two(op: Op, cls: Any, general: Method, node: str) -> Method:
-    """`x.method(y)`: of x and y"""
+    """`x.method(y)`: the op of x and y"""
     return of_two(op, cls, general, node)
 
 
 def swapped(op: Op, cls: Any, general: Method, node: str) -> Method:
-    """`x.method(y)`: of y and x"""
+    """`x.method(y)`: the op of y and x"""
     recorder = of_two(op, cls, lambda y, x: general(x, y), node)
 
     def apply(x: Any, y: Any) -> Any:
@@ -62,7 +63,7 @@ def squared(op: Op, cls: Any, general: Method, node: str) -> Method:
 
 
 def total(op: Op, cls: Any, general: Method, node: str) -> Method:
-    """`x.method()`: over all axes; `x.method(dim)`: over one, as the node with the number 1"""
+    """`x.method()`: over all axes; `x.method(dim)`: over one axis, with the node name `node`"""
     recorder = of_form(op, cls, lambda operands, params: general(*operands), function=_TOTALS[op], fixed=True)
     along = of_form(op, cls, lambda operands, params: general(*operands, *params["axes"]), node)
     name = "dim" if cls is Tensor else "axis"
@@ -90,7 +91,7 @@ _ALL = [{"axes": tuple(range(n))} for n in range(65)]
 
 
 def copied(op: Op, cls: Any, general: Method, node: str) -> Method:
-    """`x.method()`: in memory of its own"""
+    """`x.method()`: a copy"""
     recorder = of_form(op, cls, lambda operands, params: general(*operands), node, lambda x, params: x.copy())
 
     def apply(x: Any, **kwargs: Any) -> Any:
@@ -103,7 +104,7 @@ _FIRST = {"tag": 0}
 
 
 def sized(op: Op, cls: Any, general: Method, node: str) -> Method:
-    """`x.method(*shape)`: sizes, of which none is left to find out, of an array in row-major order"""
+    """`x.method(*shape)`: sizes without -1, for a contiguous array"""
     recorder = of_form(op, cls, lambda operands, params: general(*operands, *params["shape"]), node, _reshaped)
 
     def apply(x: Any, *shape: Any, **kwargs: Any) -> Any:
@@ -158,7 +159,7 @@ ROWS: tuple[tuple[str, Op, str, Callable[[Op, Any, Method, str], Method]], ...] 
     ("sum", linear.reduce_sum, "SumBackward1", total),
     ("mean", reductions.mean, "MeanBackward1", total),
 )
-# Of PyTorch's methods alone.
+# Methods that only Tensor has.
 OF_TENSOR = (
     ("__matmul__", contraction.matmul, "", product),
     ("clone", linear.fresh, "CloneBackward0", copied),
@@ -172,7 +173,7 @@ def _by_dispatch(ufunc: Any, x: Any) -> Any:
     return dispatch_ufunc(ufunc, "__call__", (x,), {})
 
 
-# Universal functions of one operand that are one differentiable op, for every floating dtype.
+# NumPy's unary ufuncs that are one differentiable elementwise op.
 UFUNCS: dict[Any, Op] = {
     getattr(np, op.name): op
     for op in TABLE.values()
@@ -201,7 +202,7 @@ assemble(Tensor, OF_TENSOR)
 
 
 def _as_function(name: str, op: Op, node: str, how: Callable[[Op, Any, Method, str], Method]) -> None:
-    """Return the function of the package for a method of a row, with the same fast path."""
+    """Replace the function of the package that has the name of a row's method by one with the same fast path."""
     general = FUNCTIONS[name]
     FUNCTIONS[name] = wraps(general)(how(op, Tensor, general, node))
 

@@ -32,14 +32,14 @@ class TracedTensor(Tensor):
     """
 
     level = Level.TRACED_TENSOR
-    # Of the stand-in of a Tensor from outside: what the trace knows of it. Its gradient is read when it is asked for.
+    # For the stand-in of an outside Tensor: the trace's record of that Tensor, whose gradient is captured when read.
     _outside: Any = None
 
     _kept_grad: Any = None
 
     @property
     def shape(self) -> Any:
-        return tuple.__new__(Size, self.array.shape)  # some of which may be numbers of the trace
+        return tuple.__new__(Size, self.array.shape)  # sizes may be numbers of the trace
 
     def __init__(self, array: Any, requires_grad: bool = False):
         super().__init__(_as_array(array), requires_grad)
@@ -106,13 +106,13 @@ class TracedTensor(Tensor):
         return self.array.concrete(asked)
 
     def _warn_of(self, asked: str) -> None:
-        # To say `item()` is to mean it.
+        # `item()` does not warn: users call it explicitly.
         if asked in ("float()", "complex()") and self.requires_grad and STATE.enabled:
             warn_of_constant(asked)
 
     def _numbers(self, asked: str) -> Any:
         self._warn_of(asked)
-        # A constant for the tape; a transform of a function of ndarrays goes through what is no Tensor.
+        # The tape ends here, but a transform of a function of ndarrays differentiates the tracer.
         return self.array if self.array._is_differentiated() else stop_gradient(self.array)
 
     def _known(self) -> Any:
@@ -136,9 +136,9 @@ class TracedTensor(Tensor):
 
 
 def _as_array(array: Any) -> Any:
-    """Return the array of a Tensor; one without axes is no NumPy scalar, and has views."""
+    """Return the array of a Tensor; without axes it counts as an array with views, not as a NumPy scalar."""
     if hasattr(array, "is_array"):
-        if array.weak and not array.is_array:  # the number stays one to the code that has it
+        if array.weak and not array.is_array:  # other code may use this tracer as a number
             array = type(array)(array.builder, array.node)
         array.is_array = True
     return array
@@ -151,7 +151,7 @@ Tensor._inside = TracedTensor
 
 
 def entered(x: Any) -> Any:
-    """Return the values that replace a Tensor, or Tensors in a list, in the region being recorded, if there is one."""
+    """Replace a Tensor, or Tensors in a list or tuple, by their values in the region that is being recorded."""
     if isinstance(x, TracedTensor):
         return x.array._entered(x)
     return type(x)(map(entered, x)) if type(x) in (list, tuple) else x
