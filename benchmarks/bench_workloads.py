@@ -49,9 +49,30 @@ def jax(workload: Workload) -> Run:
     return jitted(called(module, workload, module.numpy), *workload.data())
 
 
+def hips() -> Any:
+    """HIPS autograd by the names of JAX: `value_and_grad` with `has_aux`, from `grad_and_aux`."""
+    module = need("autograd")
+
+    def value_and_grad(fun: Callable[..., Any], has_aux: bool = False) -> Callable[..., Any]:
+        if not has_aux:
+            return module.value_and_grad(fun)
+
+        def with_result(*arguments: Any) -> Any:
+            result = fun(*arguments)
+            return result[0], importlib.import_module("autograd.builtins").tuple(result)
+
+        def call(*arguments: Any) -> Any:
+            gradient, result = module.grad_and_aux(with_result)(*arguments)
+            return result, gradient
+
+        return call
+
+    return SimpleNamespace(value_and_grad=value_and_grad, grad=module.grad, hessian=module.hessian)
+
+
 def autograd(workload: Workload) -> Run:
     module = need("autograd")
-    return functools.partial(called(module, workload, module.numpy), *workload.data())
+    return functools.partial(called(hips(), workload, module.numpy), *workload.data())
 
 
 def torch_transforms() -> Any:
@@ -59,10 +80,10 @@ def torch_transforms() -> Any:
     torch = need("torch")
 
     def value_and_grad(fun: Callable[..., Any], has_aux: bool = False) -> Callable[..., Any]:
-        transposed = torch.func.grad_and_value(fun, has_aux=has_aux)
+        reversed_pair = torch.func.grad_and_value(fun, has_aux=has_aux)
 
         def call(*arguments: Any) -> Any:
-            gradient, value = transposed(*arguments)
+            gradient, value = reversed_pair(*arguments)
             return value, gradient
 
         return call

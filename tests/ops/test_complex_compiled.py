@@ -36,6 +36,16 @@ def compiled(graph: Graph, operands: Any) -> Any:
     return compile_program(graph, kinds, single=False).run([np.array(x, order="C") for x in operands])
 
 
+def test_a_call_with_a_literal_before_the_pairs_has_their_dtype() -> None:
+    text = (
+        "graph(%0: f64[6,2]) {\n  %1 = call_joined(2.0, %0) {given=(), joined=(False, True), op='power'} : f64[6,2]\n"
+        "  return %1\n}"
+    )
+    pairs = np.ascontiguousarray(Z)[:, None].view(np.float64)
+    (result,) = compiled(parse(text), [pairs])
+    np.testing.assert_allclose(result[:, 0] + 1j * result[:, 1], np.power(2.0, Z), rtol=1e-14)
+
+
 # -- every op ----------------------------------------------------------------------------------------------------
 def cases() -> Any:
     """Each op of the table that takes complex operands, or gives complex results, with operands."""

@@ -225,7 +225,8 @@ def _run_of(call: Call) -> Callable[[Any], None]:
     assert op is not None
     several, inputs, args, answers = node.several, node.inputs, [x.aval for x in node.operands], node.aval
     if op.meant is not None:
-        op, params, args, answers = op.meant(*args, **params)
+        op, params, operands, answers = op.meant(*[getattr(x, "aval", x) for x in inputs], **params)
+        args = [x for x in operands if isinstance(x, Aval)]
     results: Any = answers if several else (answers,)
     used = [i for i, wanted in enumerate(call.wanted) if wanted]
     avals = [*args, *(results[i] for i in used)]
