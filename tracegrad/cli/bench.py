@@ -90,7 +90,7 @@ def _bench(given: argparse.Namespace) -> Lines:
 
 def _row(workload: Workload, seconds: float) -> tuple[str, ...]:
     name, function, args = workload
-    traced = api.trace(function, tiered=False)  # the first call is to compile
+    traced = api.trace(function, tiered=False)  # so that the first call compiles
     both, value = api.value_and_grad(traced), traced
     start = time.perf_counter()
     result = both(*args)

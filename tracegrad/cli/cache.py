@@ -55,7 +55,7 @@ def _summary(folder: str | None, entries: list[Entry]) -> str:
 
 
 def _age(changed: float) -> str:
-    """Format the time since then, in one unit.
+    """Format the time since `changed`, in one unit.
 
     >>> _age(time.time() - 125), _age(time.time() - 3 * 86400)
     ('2 min', '3 d')

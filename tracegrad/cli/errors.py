@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 __all__ = ["Lines", "UsageError"]
 
-# Lines of text, one by one as they are known, and at the end the exit code.
+# A generator that yields lines of text, and returns the exit code.
 Lines = Generator[str, None, int]
 
 

@@ -128,7 +128,7 @@ def _from_file(path: str) -> Any:
         raise UsageError(f"there is no file {path}")
     folder, name = os.path.split(os.path.abspath(path))
     if folder not in sys.path:
-        sys.path.insert(0, folder)  # as Python does for what it runs
+        sys.path.insert(0, folder)  # as Python does for a script
     name = name.removesuffix(".py")
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None

@@ -23,7 +23,7 @@ from tracegrad.utils.formatting import amount
 __all__ = ["add_to"]
 
 _PACKAGES = ("numpy", "llvmlite", "numba", "scipy", "scipy-openblas32")
-# What decides how kernels look, of the hundred features that a CPU may have.
+# The CPU features that affect the generated kernels.
 _FEATURES = ("avx", "avx2", "fma", "avx512f", "avx512dq", "avx512vl", "avx512bw", "neon", "sve")
 
 

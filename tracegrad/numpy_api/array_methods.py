@@ -3,12 +3,12 @@
 The tracer's arrays and the eager Tensors inherit from it. A subclass is a `Carrier` with `shape` and `dtype`, and
 defines
 
-- `concrete(asked)`: the value as an ndarray, for Python that needs a number; `asked` names the operation ("bool()");
+- `concrete(asked)`: the value as an ndarray, if Python needs a number; `asked` names the operation ("bool()");
 - `_lift(x)`: an ndarray, NumPy scalar or carrier of a lower level as a carrier of this kind; `_constant(x)`: the same
   for an ndarray without other references;
-- `_assign(new)`: from now on this object stands for the value `new` (`x[i] = v`, `x += y`); raises by default;
+- `_assign(new)`: makes `new` the value of this object (`x[i] = v`, `x += y`); raises by default;
 - `_alias()`: another object for the same value, so that assigning to one does not change the other;
-- `_viewed(result, put)`, if `_tracks_views`: `put(base, new)` is `base` with `new` in the place of this view of it;
+- `_viewed(result, put)`, if `_tracks_views`: `put(base, new)` is `base` with `new` stored at this view of it;
 - `_weakened(result)`, if `weak`: the result of an operator on Python numbers only;
 - `_concrete_masks`: whether boolean arrays can be used as indices;
 - `_immutable_scalars`: whether `+=` on a value without axes makes a new value, as for NumPy's scalars.
@@ -87,7 +87,7 @@ def _ufunc_of(op: Any) -> Any:
 
 
 def _repeats(x: Any, other: Any) -> bool:
-    """Whether `x * other` is that many times a sequence: `x` is an integer scalar."""
+    """Whether `x * other` repeats the sequence `other`: `x` is an integer scalar."""
     return isinstance(other, list | tuple | str) and not x.shape and x._immutable_scalars and x.dtype.kind in "iu"
 
 
@@ -103,7 +103,7 @@ def _in_place(op: Callable[..., Any], name: str) -> Any:
         if not self.shape and self._immutable_scalars:
             return NotImplemented
         if isinstance(other, Carrier) and other.level is Level.SPAN and self.level is Level.VALUE:
-            self[...] = op(self, other)  # of another size, perhaps, which must be known
+            self[...] = op(self, other)  # the result may have another size, which must be known
             return self
         other = beside(self, other)
         if other is NotImplemented or other is UFUNC:
@@ -114,7 +114,7 @@ def _in_place(op: Callable[..., Any], name: str) -> Any:
     return apply
 
 
-_MOST_NUMBERS = 64  # in a list; more are asked for at once
+_MOST_NUMBERS = 64  # elements that `tolist` queries one by one; larger arrays are queried as a whole
 
 
 def _on_function(function: Callable[..., Any], doc: str, moves: bool = False) -> Any:
@@ -265,7 +265,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
 
     @flat.setter
     def flat(self, value: Any) -> None:
-        """Write over all elements; fewer values are repeated."""
+        """Overwrite all elements; fewer values are repeated."""
         Flat(self)[:] = np.resize(value, len(Flat(self)))
 
     # -- Python's protocols --------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
     def __iter__(self) -> Iterator[Any]:
         if not self.shape:
             raise TypeError("iteration over a 0-d array")
-        return map(self.__getitem__, range(self.shape[0]))  # as NumPy's, which reads an element when it is asked for
+        return map(self.__getitem__, range(self.shape[0]))  # lazy, as in NumPy: each step reads one element
 
     def __getitem__(self, index: Any) -> Any:
         return indexing.getitem(self, index)
@@ -334,7 +334,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
         return int(self.concrete("an index").item())
 
     def item(self, *args: Any) -> Any:
-        """Return the element as a Python number; of larger arrays, the one at the given index."""
+        """Return the element as a Python number; for larger arrays, the element at the index `args`."""
         if args:
             flat = len(args) == 1 and not isinstance(args[0], tuple)
             picked = shapes.ravel(self)[args[0]] if flat else self[args if len(args) > 1 else args[0]]
@@ -371,7 +371,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
         return False
 
     def _comes_of_differentiated(self) -> bool:
-        """Whether it is computed from a differentiated value, in any way."""
+        """Whether this value depends on a differentiated value, also through ops without a derivative."""
         return False
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -420,9 +420,9 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
         self[...] = value
 
     def view(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a view of the elements, also of complex ones as pairs of real ones, or the reverse.
+        """Return a view of the elements, or a view of complex numbers as pairs of real ones, or the reverse.
 
-        Or a view of their bits as another dtype of the same size, which must not be updated.
+        A view as another dtype of the same size reinterprets the bits, and must not be updated.
         """
         kind = dtype_of_view(self, *args, *kwargs.values())
         if kind.itemsize != self.dtype.itemsize:
@@ -438,7 +438,7 @@ class ArrayMethods(Faced, ComplexMethods, MemoryMethods, InRowMajorOrder):
         self._update(sorting.sort(self, axis, kind, order, stable=stable), "sort")
 
     def partition(self, kth: Any, axis: int = -1, kind: str = "introselect", order: Any = None) -> None:
-        """Partition in place: sorts altogether."""
+        """Partition in place."""
         self._update(sorting.partition(self, kth, axis, kind, order), "partition")
 
     # -- methods that are the function of that name ----------------------------------------------------------

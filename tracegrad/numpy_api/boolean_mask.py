@@ -87,7 +87,7 @@ def argwhere(a: Any) -> Any:
     return stack(*nonzero(x), axis=1)
 
 
-# -- where a mask is in an index -----------------------------------------------------------------------------------
+# -- the position of a mask in an index ----------------------------------------------------------------------------
 class Place(NamedTuple):
     """Position of a mask in an index: the index without it, the axis at which it begins, and the mask."""
 
@@ -124,7 +124,7 @@ def mask_in(x: Any, index: Any) -> Place | None:
     axis = sum([free if e is Ellipsis else e is None or isinstance(e, slice) for e in before])
     first = deep[0] + (free if any(e is Ellipsis for e in before) else 0)
     if mask.shape != x.shape[first : first + rank] or known(mask) is not None:
-        return None  # of a mask that does not fit others say so
+        return None  # other code raises the error for a mask that does not fit
     return Place((*before, *[slice(None)] * rank, *after), int(axis), mask)
 
 
@@ -152,7 +152,10 @@ def over(mask: Any, shape: tuple[int, ...], axis: int) -> Any:
 
 # -- replacing -----------------------------------------------------------------------------------------------------
 def put(x: Any, axis: int, mask: Any, value: Any) -> Any:
-    """`x` with `value`, a literal or an array of its dtype, where the mask is true that begins at an axis."""
+    """Replace elements of `x` by `value`, a literal or an array of its dtype, where a mask is true.
+
+    The mask covers the axes of `x` from `axis` on.
+    """
     inside = over(operand(mask, peer_of(x, mask)), x.shape, axis)
     if not hasattr(value, "shape"):
         return elementwise.where(inside, value, x)
@@ -161,7 +164,7 @@ def put(x: Any, axis: int, mask: Any, value: Any) -> Any:
     extra = len(shape) - (axis + 1 + after)
     if extra > 0 and set(shape[:extra]) == {1}:
         value, shape = reshape(value, shape=shape[extra:]), shape[extra:]
-    k = len(shape) - after - 1  # the axis of `value` along which its elements are those that the mask chooses
+    k = len(shape) - after - 1  # the axis of `value` that the mask selects along
     if k >= 0:
         ones = shape[k] == 1
         value = value if ones else _spread(x, mask, value, k)

@@ -40,7 +40,7 @@ def imag(val: Any) -> Any:
 
 @implements(np.angle)
 def angle(z: Any, deg: bool = False) -> Any:
-    """`np.angle`: of real numbers 0, or pi below zero."""
+    """`np.angle`: for real numbers 0, or pi below zero."""
     x = to_float(*arrays(z))
     angle_of = ops.angle(x) if _is_complex(x) else arctan2(0.0, stop_gradient(x))
     return multiply(angle_of, 180 / math.pi) if deg else angle_of
@@ -88,12 +88,12 @@ def conjugate(x: Any) -> Any:
 
 @ufunc("sign")
 def sign(x: Any) -> Any:
-    """-1, 0 or 1; of complex numbers the direction x / abs(x)."""
+    """-1, 0 or 1; for complex numbers the direction x / abs(x)."""
     return ops.sgn(x) if _is_complex(x) else elementwise.sign(x)
 
 
 def in_pairs(x: Any, dtype: Any) -> Any:
-    """`ndarray.view`, of complex numbers as their parts along the last axis, or the other way round."""
+    """`ndarray.view` of complex numbers as their parts along the last axis, or the reverse."""
     *lead, n = x.shape
     if _is_complex(x):
         return shapes.reshaped(ops.view_as_real(x), (*lead, 2 * n))
@@ -103,7 +103,7 @@ def in_pairs(x: Any, dtype: Any) -> Any:
     return ops.view_as_complex(shapes.reshaped(x, (*lead, n // 2, 2)))
 
 
-# Of real numbers these are other ops than of complex ones.
+# Real and complex numbers have different ops for these functions.
 del DIRECT[np.conjugate], DIRECT[np.sign]
 
 

@@ -24,7 +24,7 @@ __all__ = [
     "ORDERED", "REDUCTIONS", "greater", "greater_equal", "is_complex", "less", "less_equal", "maximum", "minimum",
 ]  # fmt: skip
 
-# What ops that ask for an order are on operands of which one is complex.
+# Implementations of the ops that need an order, for operands of which at least one is complex.
 ORDERED: dict[Elementwise, Callable[[Any, Any], Any]] = {}
 
 
@@ -81,7 +81,7 @@ def _place(x: Any, axis: int, largest: bool) -> Any:
     """Return the index along `axis` of the first extremum of complex numbers, or of the first with a nan."""
     reduce, worst = (reductions.reduce_max, -math.inf) if largest else (reductions.reduce_min, math.inf)
     unordered = isnan(x)
-    # Among the elements that are left, all of them at first, those with an extreme part are.
+    # `left` is the mask of the remaining candidates: first all ordered elements, then those with an extreme part.
     left = logical_not(unordered)
     for part in (real(x), imag(x)):
         top = unreduce(reduce(where(left, part, worst), axes=(axis,)), x.shape, (axis,))

@@ -39,7 +39,7 @@ def _ambient() -> Any:
     return Op.ambient() if Op.ambient is not None else None
 
 
-# What packages for several versions of NumPy say of copies, and what it means.
+# The values of `copy` that packages for several versions of NumPy pass, and their meaning.
 _COPIES = {x: y for name, y in (("ALWAYS", True), ("NEVER", False), ("IF_NEEDED", None))
            if (x := getattr(getattr(np, "_CopyMode", None), name, None)) is not None}  # fmt: skip
 
@@ -49,7 +49,7 @@ def _no_like(like: Any) -> None:
         raise refuse("the argument like= of array creation")
 
 
-# -- from what there is ---------------------------------------------------------------------------------------------
+# -- from existing values -------------------------------------------------------------------------------------------
 def array(object: Any, dtype: Any = None, *, copy: Any = True, order: str = "K", subok: bool = False, ndmin: int = 0,
           like: Any = None) -> Any:  # fmt: skip
     """`np.array`."""
@@ -105,7 +105,7 @@ def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
 
 
 def require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = None) -> Any:
-    """`np.require`: of a layout; arrays inside are always aligned."""
+    """`np.require`: arrays of a trace are always aligned."""
     wanted = {r.upper() for r in ([requirements] if isinstance(requirements, str) else requirements or ())}
     fortran = wanted & {"F", "FORTRAN", "F_CONTIGUOUS"}
     row_major = wanted & {"C", "CONTIGUOUS", "C_CONTIGUOUS"}
@@ -185,13 +185,13 @@ def arange(
     length = max(math.ceil((end - begin) / by), 0)
     if kind.kind in "iu" and all(isinstance(v, int) for v in (begin, by)):
         return linear.arange(start=int(begin), step=int(by), length=length, dtype=kind.name)
-    # NumPy computes in the result's dtype the difference of the first two elements and steps by that.
+    # NumPy's step is the difference of the first two elements, computed in the result's dtype.
     first, second = kind.type(begin), kind.type(begin + by)
     return linear.arange(start=first.item(), step=(second - first).item(), length=length, dtype=kind.name)
 
 
 def _range_of_values(start: Any, stop: Any, step: Any, kind: Any) -> Any:
-    """Make a range between traced numbers, of which only the length is queried."""
+    """Make a range between traced numbers; only its length is queried."""
     _, (begin, end, by) = together(start, stop, step)
     if bool(equal(by, 0)):
         if isinstance(step, Carrier) and not step.weak:

@@ -22,23 +22,23 @@ __all__ = ["is_known", "replaced_indices", "replaced_nothing", "was_written"]
 
 
 def is_known(i: Any) -> bool:
-    """Whether the values of an index are known without a question."""
-    held = getattr(i, "array", None)  # what a Tensor has, which may be a value of a trace
+    """Whether the values of an index are known without a query."""
+    held = getattr(i, "array", None)  # a Tensor's array, which may be traced
     i = held if isinstance(held, Carrier) else i
     return not isinstance(i, Carrier) or getattr(i, "_concrete_masks", False)
 
 
 def was_written(x: Any, *what: Any) -> bool:
-    """Whether the traced array `x` is the result of that write.
+    """Whether the traced array `x` is already the result of the write with these operands.
 
-    `x[index] += y` adds to the view `x[index]`, which writes to `x`, and then writes the view there again.
+    `x[index] += y` adds to the view `x[index]`, which writes to `x`, and then assigns the view to `x[index]` again.
     """
     last, nodes = getattr(x, "node", None), [getattr(y, "node", None) for y in what]
     return getattr(last, "op", None) is elementwise.where and [*last.inputs[:2]] == nodes  # type: ignore[union-attr]
 
 
 def replaced_indices(x: Any, steps: Plan, value: Any) -> Any:
-    """`x` with `value` at the indices of `steps`: every place learns the number of its last update."""
+    """`x` with `value` at the indices of `steps`: each position gets the number of its last update."""
     head = steps.indices[0].shape
     flat = tuple(reshape(i, shape=(math.prod(head),)) for i in steps.indices)
     places = tuple(steps.inner[k] for k in steps.axes)
@@ -60,9 +60,10 @@ def replaced_indices(x: Any, steps: Plan, value: Any) -> Any:
 
 
 def replaced_nothing(x: Any, value: Any) -> Any:
-    """Return `x`, of which `value` replaces no element.
+    """Return `x` unchanged, because `value` replaces no element.
 
-    PyTorch's tape leads to the value nevertheless, with zeros: an optimizer then updates a layer that received no row.
+    PyTorch's tape still has an edge to the value, with zero cotangents: an optimizer then updates a layer that received
+    no row.
     """
     if isinstance(value, Holder) and value.dtype.kind in "fc" and x.dtype.kind in "fc":
         return elementwise.flat(x, linear.reduce_sum(value, axes=tuple(range(len(value.shape)))))

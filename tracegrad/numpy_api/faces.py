@@ -1,4 +1,4 @@
-"""Attribute `__class__` of a carried value: users see the class that it stands for.
+"""Attribute `__class__` of a carried value: users see the NumPy or Python class of the value.
 
 `isinstance`, class patterns of `match`, `functools.singledispatchmethod` and visitors read this attribute, also in code
 that no trace rewrites. Modules of tracegrad see the carrier's own class.
@@ -18,13 +18,13 @@ from tracegrad.errors import PACKAGE, lost
 
 __all__ = ["REWRITTEN", "Faced", "agreed", "has", "itself", "stands_for"]
 
-# What rewritten code has in the place of a class.
+# The replacement of a class in rewritten code.
 REWRITTEN: dict[type, Any] = {}
 _LOADS = frozenset([dis.opmap[name] for name in ("LOAD_ATTR", "LOAD_METHOD") if name in dis.opmap])
 
 
 def stands_for(x: Any) -> type:
-    """Return the type that a carried value stands for."""
+    """Return the NumPy or Python type that a carried value represents."""
     if x.weak:
         return {"f": float, "i": int, "b": bool, "c": complex}[x.dtype.kind]
     if x.shape or not getattr(x, "_immutable_scalars", False):
@@ -36,7 +36,7 @@ def stands_for(x: Any) -> type:
 def agreed(x: Any, ask: Callable[[type], Any]) -> Any:
     """Return the result of a class query on a carried value.
 
-    Arrays from outside may be of a class that no traced value has, such as `np.memmap`: the trace ends if the result
+    Arrays from outside may have a class that no traced value has, such as `np.memmap`. The trace ends if the result
     would differ for that class.
     """
     cls = stands_for(x)
@@ -60,11 +60,11 @@ def itself(cls: type) -> type:
 
 
 def has(x: Any, name: str) -> bool:
-    """Whether the object that a carried value stands for has an attribute."""
+    """Whether the class that a carried value represents has an attribute."""
     return bool(agreed(x, lambda cls: hasattr(cls, name) or (cls is np.memmap and name in _OF_MEMORY_MAPS)))
 
 
-_OF_MEMORY_MAPS = ("_mmap", "filename", "mode", "offset")  # each has these itself
+_OF_MEMORY_MAPS = ("_mmap", "filename", "mode", "offset")  # attributes of its instances only
 
 
 @functools.cache
@@ -73,7 +73,7 @@ def _is_ours(filename: str) -> bool:
 
 
 class Faced:
-    """Carrier of an array or a number, which shows another class to users' code."""
+    """Carrier of an array or a number, whose `__class__` is another class in users' code."""
 
     __slots__ = ()
 
@@ -103,8 +103,8 @@ _set_class: Any = vars(object)["__class__"].__set__
 def _outward(x: Any, frame: Any) -> Any:
     """Return the class for the code of a frame.
 
-    It is the frame's `np.ndarray` if the frame runs rewritten code and loads an attribute; C code gets the class
-    itself.
+    If the frame runs rewritten code and loads an attribute, the result is that code's replacement of the class. C code
+    gets the class itself.
     """
     loads = frame.f_code.co_code[frame.f_lasti] in _LOADS
     result = agreed(x, itself) if loads else stands_for(x)

@@ -130,7 +130,7 @@ def _entries(x: Any, index: Any) -> list[Any]:
     if not any(e is Ellipsis for e in entries):
         entries.append(Ellipsis)
     at = next(k for k, e in enumerate(entries) if e is Ellipsis)
-    # The mark between the slices keeps what stands before and after an ellipsis from being neighbours.
+    # The mark separates the entries before and after an ellipsis, so that they do not count as adjacent.
     entries = [*entries[:at], _GAP, *[slice(None)] * (rank - used), *entries[at + 1 :]]
     plain: list[Any] = []
     axis = 0
@@ -178,7 +178,7 @@ def _entry(entry: Any) -> Any:
 
 @record(slots=True)
 class _Boolean:
-    """True or False as an index: a new axis with all of its one element, or with none."""
+    """True or False as an index: a new axis of size 1 or 0."""
 
     value: bool
 
@@ -209,7 +209,7 @@ def _check_mask(x: Any, mask: Any, axis: int) -> None:
 def plan(x: Any, index: Any) -> Plan:
     """Parse `index` for the carrier `x` into a plan."""
     key = _key(index)
-    known = key is not None and _BOUNDS.issuperset(map(type, x.shape))  # a traced size is one of this call
+    known = key is not None and _BOUNDS.issuperset(map(type, x.shape))  # a traced size holds for one call only
     return _known_plan(x.shape, key) if known else _plan(x, index)
 
 
@@ -302,7 +302,7 @@ def _begins(x: Any, start: list[int], computed: dict[int, Any]) -> tuple[Any, ..
 
 
 def _normalized(entry: slice, n: int) -> tuple[int, int, int, bool]:
-    """Start, stop and positive step of the elements that a slice picks, and whether it reverses them."""
+    """Return start, stop and positive step of the elements that a slice selects, and whether it reverses them."""
     try:
         a, b, s = entry.indices(n)
     except TypeError as error:
@@ -326,7 +326,7 @@ def _in_range(entry: Any, n: int, axis: int) -> Any:
 
 
 def _check_known(arrays: list[tuple[int, Any]], inner: list[int]) -> None:
-    """Indices into an array without elements, which no op would look at."""
+    """Check the indices into an array without elements, which no op checks."""
     for k, i in arrays:
         if (isinstance(i, Carrier) and not is_known(i)) or isinstance(i, int):
             continue
@@ -336,7 +336,7 @@ def _check_known(arrays: list[tuple[int, Any]], inner: list[int]) -> None:
 
 
 def _placed(x: Any, arrays: list[tuple[int, Any]], places: list[int], rank: int) -> Any:
-    """Index arrays of one shape and dtype, their axes, and the order of axes of the result."""
+    """Return index arrays of one shape and dtype, their axes, and the order of axes of the result."""
     if not arrays:
         return (), (), ()
     peer = peer_of(x, *(i for _, i in arrays))
@@ -374,7 +374,7 @@ def getitem(x: Any, index: Any) -> Any:
         return result._alias() if getattr(x, "_tracks_views", False) else result
     if result is x:
         result = x._alias()
-    if not steps.result and not _has_ellipsis(index):  # a scalar, which keeps its value when the array is updated
+    if not steps.result and not _has_ellipsis(index):  # a scalar does not change when the array is updated
         return result._alias() if getattr(x, "_tracks_views", False) else result
     result = viewed(x, result, lambda base, new: _replaced(base, steps, new))
     return result if steps.result else result.zero_d()
@@ -428,7 +428,7 @@ def _whole_mask(x: Any, index: Any) -> Any:
 
 
 def _replaced(x: Any, steps: Plan, value: Any) -> Any:
-    """`x` with `value` at the index that `steps` came from."""
+    """`x` with `value` at the index of the plan `steps`."""
     shape = steps.result
     value = assigned(value, x.dtype)
     if hasattr(value, "shape"):
@@ -441,7 +441,7 @@ def _replaced(x: Any, steps: Plan, value: Any) -> Any:
 
 
 def _fit(value: Any, shape: tuple[int, ...]) -> Any:
-    """`value` broadcast to `shape`, without leading axes of size one that it may have too many of."""
+    """Broadcast `value` to `shape`; excess leading axes of size one are dropped."""
     extra = len(value.shape) - len(shape)
     if extra > 0 and all(n == 1 for n in value.shape[:extra]):
         value = reshape(value, shape=value.shape[extra:])
@@ -467,7 +467,7 @@ def _replaced_slices(x: Any, steps: Plan, value: Any) -> Any:
 
 
 def constant_like(x: Any, value: Any) -> Any:
-    """Return an array like `x`, with the literal `value` everywhere."""
+    """Return an array like `x` with the literal `value` as every element."""
     return constant(full(shape=x.shape, value=value, dtype=x.dtype.name), x)
 
 

@@ -55,7 +55,7 @@ def along(x: Any, axis: int, start: int, stop: int, step: int = 1) -> Any:
 
 
 def picked(x: Any, index: Any, axis: int) -> Any:
-    """`np.take(x, index, axis)` for an array of integers that are no literals."""
+    """`np.take(x, index, axis)` for an array of integers."""
     out = gather(x, index, axes=(axis,))
     depth = len(index.shape)
     perm = (*range(depth, depth + axis), *range(depth), *range(depth + axis, len(out.shape)))
@@ -192,7 +192,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
 
 
 def _is_row(x: Any) -> bool:
-    """Whether these are indices to split at, not the number of parts."""
+    """Whether `x` is a sequence of indices to split at, not the number of parts."""
     try:
         len(x)
     except TypeError:
@@ -249,7 +249,7 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
     k = normalize_axis("unstack", axis, len(x.shape))
     rest = (*x.shape[:k], *x.shape[k + 1 :])
     parts = tuple(reshape(along(x, k, i, i + 1), shape=rest) for i in range(x.shape[k]))
-    return tuple(p._alias() for p in parts) if not rest and isinstance(x, Carrier) else parts  # numbers are no views
+    return tuple(p._alias() for p in parts) if not rest and isinstance(x, Carrier) else parts  # scalars are no views
 
 
 # -- repeating ---------------------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
 
 
 def repeated(counts: Any, n: int, peer: Any) -> Any:
-    """Repeat each of the first `n` integers the given number of times."""
+    """Repeat each of the first `n` integers as often as `counts` says."""
     plain = known(counts)
     if plain is not None:
         return constant(np.repeat(np.arange(n), plain), peer)

@@ -13,7 +13,7 @@ from tracegrad.tree import register_pytree_node
 
 __all__ = ["MATRICES", "MODULES", "POLYNOMIAL", "SHADOWS", "Unless"]
 
-# The names behind `np.`, by module.
+# The names after `np.`, by module.
 MODULES = {
     "nanfunctions": "nanmin nanmax nanprod nanvar nanstd nancumsum nancumprod nanargmin nanargmax",
     "quantiles": "median percentile quantile nanmedian nanpercentile nanquantile",
@@ -70,7 +70,7 @@ for _method in ("reduce", "accumulate", "reduceat", "outer", "at", "axes"):
     UFUNC_METHODS["", _method] = _Deferred("ufunc_methods", UFUNC_METHODS, ("", _method))
 
 
-# -- what does not dispatch --------------------------------------------------------------------------------------------
+# -- functions that do not dispatch ------------------------------------------------------------------------------------
 class _Shadow:
     """Replacement in traced code of a NumPy function or class that does not dispatch."""
 
@@ -122,11 +122,11 @@ class Unless:
         return getattr(self.real, name)
 
 
-# What stands for `np.poly1d`, when it is called.
+# The replacement of a call of `np.poly1d`.
 POLYNOMIAL = _Shadow("polynomial", "polynomials")
 register_pytree_node(np.poly1d, lambda p: ((p.coeffs,), p.variable), _Shadow("of_coefficients", "polynomials"))
 MATRICES = "use arrays of two axes, whose product is x @ y"
-# By name, what stands for functions and objects that would make ndarrays of what they are given.
+# Replacements, by name, of functions and objects that would convert their arguments to ndarrays.
 SHADOWS: dict[str, Any] = {
     "vectorize": _Shadow("Vectorized"),
     "nditer": _Shadow("NDIter"),

@@ -45,7 +45,7 @@ _Slogdet: Any = type(np.linalg.slogdet(_ONE))
 
 
 class MatrixError(ShapeError, np.linalg.LinAlgError, RuntimeError):
-    """Error for an array that is no stack of matrices, or of square ones: NumPy's LinAlgError, and a RuntimeError."""
+    """Error for an array that is no stack of (square) matrices; also NumPy's LinAlgError, and a RuntimeError."""
 
     _numpys = np.linalg.LinAlgError
 
@@ -119,7 +119,7 @@ def _solved(x: Any, y: Any, *, vector: bool) -> Any:
 
 @implements(np.linalg.pinv)
 def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = NO_VALUE) -> Any:
-    """`np.linalg.pinv`; the derivative is that at constant rank."""
+    """`np.linalg.pinv`; the derivative assumes a constant rank."""
     x = _lower_half("pinv", a) if hermitian else matrices("pinv", a)
     if rcond is None:
         default = 1e-15 if rtol is NO_VALUE else None
@@ -132,7 +132,7 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = NO_V
 
 
 def _lower_half(name: str, a: Any) -> Any:
-    """Return symmetric matrices with these lower triangles, as NumPy reads them."""
+    """Return symmetric matrices from the lower triangles, the part that NumPy reads."""
     return of_triangle(square_matrices(name, a), lower=True)
 
 
@@ -149,7 +149,7 @@ def pseudoinverse(x: Any, atol: float, rtol: float) -> Any:
 
 # -- products ----------------------------------------------------------------------------------------------
 def product(x: Any, y: Any) -> Any:
-    """Multiply two stacks of matrices, as the operation that PyTorch makes of it."""
+    """Multiply two stacks of matrices, as one tape node with PyTorch's name."""
     return named("MmBackward0" if len(x.shape) == 2 else "BmmBackward0", matmul(x, y))
 
 
@@ -214,7 +214,7 @@ def matrix_power(a: Any, n: int) -> Any:
 # -- determinants ------------------------------------------------------------------------------------------
 @implements(np.linalg.det)
 def det(a: Any) -> Any:
-    """`np.linalg.det`; its first two derivatives are right where the matrix is singular, its third is nan."""
+    """`np.linalg.det`; at a singular matrix the first two derivatives are correct, and the third is nan."""
     return named("LinalgDetBackward0", determinants.det(square_matrices("det", a)))
 
 
@@ -262,7 +262,7 @@ def cond(x: Any, p: Any = None) -> Any:
         s = svdvals(v)
         first, last = (reshape(along(s, len(s.shape) - 1, i, i + 1), shape=s.shape[:-1]) for i in (0, s.shape[-1] - 1))
         result = divide(last, first) if p == -2 else divide(first, last)
-        # Of a matrix of zeros, PyTorch has nan, and NumPy infinity.
+        # For a matrix of zeros the result is nan in PyTorch, and infinity in NumPy.
         return result if _are_tied(v) else where(equal(first, 0.0), divide(1.0, first), result)
     v = square_matrices("cond", v)
     return multiply(norm(v, p, (-2, -1)), norm(inv(v), p, (-2, -1)))
@@ -328,7 +328,7 @@ def _eigh(x: Any, *, lower: bool, tied: bool) -> tuple[Any, Any]:
 
 
 def of_triangle(x: Any, *, lower: bool) -> Any:
-    """Return the symmetric matrices of which these triangles are read."""
+    """Return symmetric matrices from one triangle."""
     return _whole(x, lower, _are_tied(x))
 
 
@@ -339,7 +339,7 @@ def _whole(x: Any, lower: bool, tied: bool) -> Any:
 def _are_tied(x: Any) -> bool:
     """Whether derivatives treat both triangles of a symmetric matrix as one, and are symmetric, as in PyTorch.
 
-    For NumPy's functions they are the derivatives with respect to all elements that are read.
+    For NumPy's functions, derivatives are with respect to the elements that are read.
     """
     return isinstance(x, Carrier) and x.level in (Level.TENSOR, Level.TRACED_TENSOR)
 
@@ -365,7 +365,7 @@ def _eigvalsh(x: Any, *, lower: bool, tied: bool) -> Any:
 def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
     """`np.linalg.svd`; derivatives through vectors of equal singular values are nan (docs/singular_points.md).
 
-    The vectors that `full_matrices` adds follow the space that they span without turning in it.
+    The vectors that `full_matrices` adds follow the space that they span without a rotation within it.
     """
     if hermitian:
         return _of_hermitian(square_matrices("svd", a), compute_uv)
@@ -373,7 +373,7 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: 
 
 
 def _of_hermitian(x: Any, vectors: bool) -> Any:
-    """Compute the singular values of symmetric or Hermitian matrices, the magnitudes of eigenvalues; with vectors."""
+    """Compute the SVD of symmetric or Hermitian matrices from their eigenvalues; without `vectors`, only the values."""
     tied = _are_tied(x)
     w, v = _eigh(x, lower=True, tied=tied) if vectors else (_eigvalsh(x, lower=True, tied=tied), None)
     order = flip(argsort(absolute(w)), axes=(len(w.shape) - 1,))

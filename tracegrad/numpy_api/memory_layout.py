@@ -37,13 +37,13 @@ class InRowMajorOrder:
 
     def _places(self, *xs: Any) -> Any:
         """Return ndarrays with the memory layout of the arrays `xs`, which must not be read."""
-        return [stand_in(x.shape, x.dtype, None, 64) for x in xs]  # NumPy takes no address 0
+        return [stand_in(x.shape, x.dtype, None, 64) for x in xs]  # NumPy does not accept the address 0
 
     def _compares(self) -> None:
         """Record that the memory positions of this and other arrays are compared."""
 
     def _lying(self, *xs: Any) -> Any:
-        """Return the same as `_places`, for a result that users see."""
+        """Return the result of `_places`, for a result that users see."""
         return self._places(*xs)
 
 
@@ -74,12 +74,12 @@ def recomputed(x: Any) -> Any:
 
 
 def with_order(x: Any, order: str | None) -> Any:
-    """`x` itself if its elements have this order in memory, else a copy: as `np.asarray` does it."""
+    """Return `x` if its elements have this order in memory, else a copy, as `np.asarray` does."""
     return x if order is None or order == "K" else x._in_order(order)
 
 
 def dtype_of_view(x: Any, *given: Any) -> np.dtype[Any]:
-    """Return the dtype for `ndarray.view`: elements of the same size, or the parts of complex ones."""
+    """Return the dtype for `ndarray.view`: one of the same size, or that of the parts of complex numbers."""
     given = () if len(given) == 1 and given[0] == np.ndarray else given
     if len(given) > 1 or (given and isinstance(given[0], type) and issubclass(given[0], np.ndarray)):
         text = "ndarray.view of another class is not supported on traced arrays and Tensors; use the array itself"
@@ -163,13 +163,13 @@ def isfortran(a: Any) -> bool:
 
 
 class MemoryMethods:
-    """The methods and attributes of an ndarray that give its memory to others."""
+    """Methods and attributes of an ndarray that expose its memory."""
 
     __slots__ = ()
     device = "cpu"
 
     def tobytes(self, order: Any = "C") -> bytes:
-        """`ndarray.tobytes`: the elements as bytes, by which something may be remembered."""
+        """`ndarray.tobytes`: the elements as bytes, for example as a key."""
         x: Any = self
         if x._is_differentiated() or x._comes_of_differentiated():
             raise lost("tobytes()", "takes the elements of a value that is being differentiated, without a derivative")

@@ -61,7 +61,7 @@ def operand(x: Any, peer: Any) -> Any:
     if type(x) in LITERALS:
         return x
     if isinstance(x, np.generic) and peer is not None and peer.common_dtype is not None:
-        number = x.item()  # beside Tensors, NumPy's numbers are as Python's
+        number = x.item()  # together with Tensors, NumPy scalars count as Python numbers
         return number if type(number) in LITERALS else _array_of(x, peer)
     return _array_of(x, peer)
 
@@ -76,7 +76,7 @@ def _array_of(x: Any, peer: Any) -> Any:
     if isinstance(x, list | tuple):
         return from_sequence(x, peer)
     plain = next((cls for cls in LITERALS if isinstance(x, cls)), None)
-    if plain is not None:  # a number of a class of its own, such as the member of an IntEnum
+    if plain is not None:  # a number of a subclass, such as the member of an IntEnum
         return plain(x)
     return operand(of_protocol(x), peer)
 
@@ -84,7 +84,7 @@ def _array_of(x: Any, peer: Any) -> Any:
 def beside(x: Any, other: Any) -> Any:
     """Convert `other` to the second operand of an operator of the carrier `x`.
 
-    NotImplemented if `other` decides the result, and UFUNC if it does so as one of NumPy's functions.
+    The result is NotImplemented if `other` defines the operator, and UFUNC if it defines the ufunc.
     """
     kind = type(other)
     if kind in LITERALS or kind is type(x):
@@ -157,7 +157,7 @@ def has_value(x: Any) -> bool:
 
 
 def whole(xs: Sequence[Any]) -> Any:
-    """Return the array of which `xs` are known to be the rows."""
+    """Return the array whose rows are known to be `xs`, or None."""
     return xs[0].whole(xs) if isinstance(xs[0], Carrier) else None
 
 
@@ -170,7 +170,7 @@ def to_dtype(x: Any, dtype: Any) -> Any:
 
 
 def to_inexact(x: Any) -> Any:
-    """`x` in the floating dtype in which ufuncs compute: that of the smallest integers is float16."""
+    """`x` in the floating dtype in which ufuncs compute: float16 for the smallest integers."""
     if is_literal(x) or x.dtype.kind in "fc":
         return to_float(x)
     return cast(x, dtype=np.result_type(x.dtype, HALF).name)
@@ -193,18 +193,18 @@ def assigned(x: Any, dtype: np.dtype[Any]) -> Any:
         return x.astype(dtype)
     x = x if beyond is None else beyond
     element = np.zeros((), dtype)
-    element[()] = x  # which is NumPy's own error for what does not fit
+    element[()] = x  # NumPy raises its own error if `x` does not fit
     return element.item()
 
 
 def together(*xs: Any) -> tuple[np.dtype[Any], list[Any]]:
-    """Convert `xs` to the dtype of a choice between them; Python numbers wrap around as in NumPy."""
+    """Convert `xs` to their common dtype, as for `np.where`; Python numbers wrap around as in NumPy."""
     dtype = supported(_common_dtype(xs))
     return dtype, [np.asarray(x).astype(dtype).item() if is_literal(x) else to_dtype(x, dtype) for x in xs]
 
 
 def _common_dtype(xs: Sequence[Any]) -> Any:
-    """Return the common dtype of values and numbers: by NumPy's promotion, or the carriers' among them."""
+    """Return the common dtype of values and numbers, by NumPy's promotion or by the rule of a carrier among them."""
     rule = getattr(lead(xs), "common_dtype", None)
     if rule is not None:
         return rule([(weak_dtype(x), 0 if is_literal(x) else len(x.shape)) for x in xs])
@@ -213,7 +213,7 @@ def _common_dtype(xs: Sequence[Any]) -> Any:
 
 
 def to_float(x: Any) -> Any:
-    """`x`, with integers and booleans taken to float64, of Tensors to the default dtype; complex numbers stay."""
+    """Convert integers and booleans to float64, those of Tensors to the default dtype; complex numbers stay."""
     if type(x) in LITERALS:
         return x if type(x) is complex else float(x)
     if x.dtype.kind in "fc":
@@ -265,12 +265,12 @@ def along_axis(name: str, a: Any, axis: Any) -> tuple[Any, int]:
 
 
 def viewed(x: Any, result: Any, put: Callable[[Any, Any], Any]) -> Any:
-    """`result`, which NumPy makes a view of `x`; `put(base, new)` is `base` with `new` in the place of the view."""
+    """Register `result` as a view of `x`, as in NumPy; `put(base, new)` is `base` with `new` stored at the view."""
     return x._viewed(result, put) if getattr(x, "_tracks_views", False) else result
 
 
 def read_only(x: Any, result: Any, lying: Callable[[Any], Any]) -> Any:
-    """`result`, which NumPy makes a view of `x` that cannot be updated: `lying` of an ndarray is that view of it."""
+    """Register `result` as a read-only view of `x`, as in NumPy; `lying` maps an ndarray to the same view of it."""
 
     def sealed(place: Any) -> Any:
         layout = lying(place)
@@ -281,7 +281,7 @@ def read_only(x: Any, result: Any, lying: Callable[[Any], Any]) -> Any:
 
 
 def window(x: Any, starts: tuple[Any, ...], sizes: tuple[int, ...], step: tuple[int, ...]) -> Any:
-    """Return the window of `x` at dynamic starts; for a tracer, with the memory layout of a part of `x`."""
+    """Return the window of `x` at dynamic starts; for a tracer, with the memory layout of a view of `x`."""
     result = dynamic_slice(x, *starts, sizes=sizes, step=step)
     return x._windowed(result, starts, step) if getattr(x, "_tracks_views", False) else result
 

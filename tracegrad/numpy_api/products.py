@@ -103,13 +103,13 @@ def einsum(subscripts: Any, *operands: Any, out: Any = None, dtype: Any = None, 
 
 
 def _repeats(names: Sequence[Sequence[str]], xs: Sequence[Any]) -> bool:
-    """Whether an axis of one element is broadcast."""
+    """Whether an axis of size 1 is broadcast."""
     results = [(name, n) for term, x in zip(names, xs) for name, n in zip(term, x.shape)]
     return len({name for name, _ in results}) < len(set(results))
 
 
 def _without_ones(names: Sequence[Sequence[str]], wanted: Sequence[str], xs: Sequence[Any]) -> tuple[str, list[Any]]:
-    """Remove axes of one element that are broadcast from subscripts and operands."""
+    """Remove broadcast axes of size 1 from subscripts and operands."""
     longest: dict[str, int] = {}
     for term, x in zip(names, xs):
         for name, n in zip(term, x.shape):
@@ -124,7 +124,7 @@ def _without_ones(names: Sequence[Sequence[str]], wanted: Sequence[str], xs: Seq
 
 
 def _as_einsum_lays_it(out: Any, names: Sequence[Sequence[str]], wanted: Sequence[str], xs: Sequence[Any]) -> Any:
-    """Return the result of `np.einsum` by one loop over all names, in the order of descending strides."""
+    """Return the result with the memory layout of `np.einsum`: one loop over all names, by descending strides."""
     every = [*wanted, *(n for n in dict.fromkeys(n for term in names for n in term) if n not in wanted)]
     strides = [_by_name(term, x, every) for term, x in zip(names, peer_of(*xs)._places(*xs))]
     order = [k for k in order_of(strides, len(every)) if k < len(wanted)]
@@ -132,9 +132,9 @@ def _as_einsum_lays_it(out: Any, names: Sequence[Sequence[str]], wanted: Sequenc
 
 
 def _as_pairs_lay_it(out: Any, subscripts: str, xs: Sequence[Any], optimize: Any) -> Any:
-    """Return the result of `np.einsum` that contracts pairs, some by BLAS, with NumPy's memory layout.
+    """Return the result with the memory layout of an `np.einsum` that contracts pairs, some by BLAS.
 
-    NumPy says which pairs, and is tried on few elements.
+    NumPy chooses the pairs; its layout comes from a run on small arrays.
     """
     path = np.einsum_path(subscripts, *[np.broadcast_to(0.0, x.shape) for x in xs], optimize=optimize)[0]
     few = []
@@ -193,13 +193,16 @@ def vecmat(x: Any, y: Any) -> Any:
     return reshape(out, shape=(*out.shape[:-2], out.shape[-1]))
 
 
-# How many components the vectors of `np.cross` may have.
+# The numbers of components that vectors of `np.cross` may have.
 _CROSSED = frozenset({2, 3} if np.lib.NumpyVersion(np.__version__) < "2.5.0" else {3})
 
 
 @implements(np.cross)
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Any:
-    """`np.cross` of vectors of three components; before NumPy 2.5 of two too: of two of two, the third component."""
+    """`np.cross` of vectors of three components; before NumPy 2.5 also of two.
+
+    The result for two vectors of two components is the third component.
+    """
     if axis is not None:
         axisa = axisb = axisc = axis
     x, y = promoted(arrays(a, b))

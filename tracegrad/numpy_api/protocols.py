@@ -3,8 +3,7 @@
 An object that has `__array__` is the array that this method returns. An object with its own `__array_ufunc__` or
 `__array_function__` decides the meaning of a function, as it does with an ndarray. A subclass of ndarray may have its
 own methods, attributes and rules (units, masks), and its results are of that class. No traced value, and no value with
-a derivative, can be of that class, so it is refused together with one: the trace ends, and the call runs as plain
-Python.
+a derivative, can be of that class. An operation on both is refused: the trace ends, and the call runs as plain Python.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def require_plain(x: Any, where: Callable[[], str]) -> None:
 
 
 def as_operand(x: Any, peer: Any) -> Any:
-    """Convert a plain array or NumPy scalar to an operand of the carrier `peer`; for a Tensor its elements count."""
+    """Convert an array or NumPy scalar to an operand of the carrier `peer`; only Tensors accept subclasses."""
     if is_plain_array(x) or (peer is not None and peer.level in _TENSORS):
         return x
     raise (UnsupportedError(located(not_plain(x))) if peer is None else peer.refusal(not_plain(x)))
@@ -95,8 +94,8 @@ def is_ours(cls: type) -> bool:
 def is_left_to(other: Any) -> bool | None:
     """Whether an operator of an array is left to `other`, which is no array.
 
-    As in NumPy it is if NumPy's functions do not involve `other`, or if it has a higher priority. None if `other`
-    defines the function.
+    As in NumPy, the result is True if `other` has no array protocol, or a higher priority. It is None if `other`
+    defines the ufunc.
     """
     own = getattr(other, "__array_ufunc__", _MISSING)
     if own is not _MISSING:
@@ -106,7 +105,7 @@ def is_left_to(other: Any) -> bool | None:
 
 
 def is_unknown(other: Any) -> bool:
-    """Whether an object with operators does not say to NumPy how it relates to arrays: a sequence, or an element."""
+    """Whether an object has operators but no array protocol, so that NumPy takes it as a sequence or an element."""
     has_operators = any(name in vars(cls) for cls in type(other).__mro__[:-1] for name in _REFLECTED)
     known = any(hasattr(other, name) for name in ("__array_ufunc__", "__array_priority__", "__array__"))
     return has_operators and not known
@@ -128,7 +127,7 @@ def of_objects(x: Any, cls: type) -> BaseException:
 
 
 def is_sequence(other: Any) -> bool:
-    """Whether NumPy makes an array of the contents of such an object."""
+    """Whether NumPy converts `other` to an array of its items."""
     cls = type(other)
     return hasattr(cls, "__len__") and hasattr(cls, "__getitem__") and not isinstance(other, Mapping | str | bytes)
 

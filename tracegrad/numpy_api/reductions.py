@@ -132,7 +132,7 @@ def cumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
 
 @implements(np.cumprod, refuses=("out",))
 def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-    """`np.cumprod`; derivatives are right where elements are 0."""
+    """`np.cumprod`; derivatives are correct where elements are 0."""
     return _scanned(scans.cumprod, a, axis, dtype)
 
 
@@ -175,7 +175,7 @@ def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 def mean(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
 ) -> Any:
-    """`np.mean`; of integers in float64."""
+    """`np.mean`; integers are averaged in float64."""
     x = _one(a)
     x = to_float(x) if dtype is None else to_dtype(x, dtype)
     if x.dtype.kind in "biu":
@@ -203,7 +203,7 @@ def _counted(x: Any, mask: Any, axis: Any, keepdims: bool) -> Any:
 @implements(np.var, refuses=("out",))
 def var(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
         where: Any = True, mean: Any = UNSET, correction: Any = UNSET) -> Any:  # fmt: skip
-    """`np.var`: divides by n - ddof; of integers in float64."""
+    """`np.var`: divides by n - ddof; integers are converted to float64."""
     x = _one(a)
     x = to_float(x) if dtype is None else to_dtype(x, dtype)
     if correction is not UNSET:
@@ -277,7 +277,7 @@ def _extreme(op: Any, name: str, a: Any, axis: Any, keepdims: bool, initial: Any
 
 
 def _is_nothing(size: Any, asks: bool = False) -> bool:
-    """Whether an axis has no elements; of a traced size the op sees to that, unless there may be none (`asks`)."""
+    """Whether an axis has no elements; a traced size is only checked if the axis may be empty (`asks`)."""
     if not isinstance(size, Carrier):
         return bool(size == 0)
     builder = size.builder.here()  # type: ignore[attr-defined]
@@ -286,12 +286,12 @@ def _is_nothing(size: Any, asks: bool = False) -> bool:
 
 @implements(np.ptp, refuses=("out",))
 def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """`np.ptp`: maximum less minimum."""
+    """`np.ptp`: maximum minus minimum."""
     largest, smallest = max(a, axis, None, keepdims), min(a, axis, None, keepdims)
     span = subtract(largest, smallest)
     if span.dtype.kind not in "fc":
         return span
-    return where(isnan(largest), largest, span)  # of which the derivative would be 0 where a nan is both
+    return where(isnan(largest), largest, span)  # else the derivative would be 0 where both are nan
 
 
 def _arg(op: Any, name: str, a: Any, axis: Any, keepdims: bool) -> Any:
@@ -358,7 +358,7 @@ def _boolean(x: Any) -> Any:
 @implements(np.array_equal)
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     """`np.array_equal`."""
-    if a1 is None or a2 is None:  # as what was remembered last
+    if a1 is None or a2 is None:  # for example a cached value that is not set yet
         return a1 is a2
     x, y = arrays(a1, a2)
     if x.shape != y.shape:
@@ -389,14 +389,14 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 @implements(np.linalg.vector_norm)
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
-    """`np.linalg.vector_norm`: over several axes as over one."""
+    """`np.linalg.vector_norm`: the elements of several axes form one vector."""
     x = to_float(_one(x))
     return _vector_norm(x, ord, normalize_axes("vector_norm", axis, len(x.shape)), keepdims)
 
 
 @implements(np.linalg.matrix_norm)
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
-    """`np.linalg.matrix_norm`: of the last two axes."""
+    """`np.linalg.matrix_norm` over the last two axes."""
     return norm(x, ord, (-2, -1), keepdims)
 
 
@@ -416,7 +416,7 @@ def _vector_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any
     if isinstance(ord, str):
         raise ValueError(located(f"Invalid norm order {ord!r} for vectors"))
     if ord in (np.inf, -np.inf):
-        least = 0 if ord > 0 and 0 in x.shape else UNSET  # the largest of none
+        least = 0 if ord > 0 and 0 in x.shape else UNSET  # the largest of no elements is 0
         return (max if ord > 0 else min)(absolute(x), axes, None, keepdims, least)
     if ord == 0:
         return sum(cast(not_equal(x, 0), dtype=absolute(x).dtype.name), axes, None, None, keepdims)
@@ -425,7 +425,7 @@ def _vector_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any
     size = absolute(x)
     if ord > 1:
         powers = power(size, ord)
-    else:  # a power has an infinite slope, at zero, where that of the norm is taken to be zero
+    else:  # the power has an infinite derivative at zero, but the derivative of the norm is defined as zero there
         none = equal(size, 0.0)
         powers = where(none, 0.0 if ord > 0 else np.inf, power(where(none, 1.0, size), ord))
     total = sum(powers, axes, None, None, keepdims)
@@ -449,7 +449,7 @@ def _matrix_norm(x: Any, ord: Any, pair: tuple[int, ...], keepdims: bool) -> Any
 def _spectral_norm(x: Any, ord: Any, pair: tuple[int, ...], keepdims: bool) -> Any:
     """Compute the largest or smallest singular value, or the sum of all."""
     values = svdvals(transpose(x, perm=(*(k for k in range(len(x.shape)) if k not in pair), *pair)))
-    values = values if values.shape[-1] or ord != 2 else sum(values, -1, None, None, True)  # the largest of none
+    values = values if values.shape[-1] or ord != 2 else sum(values, -1, None, None, True)  # with 0 the largest
     out = (sum if ord == "nuc" else max if ord > 0 else min)(values, -1)
     return keep_axes(out, x.shape, pair) if keepdims else out
 
@@ -461,7 +461,7 @@ def _method(reduction_of: Callable[..., Any], takes_dtype: bool) -> Callable[...
         if takes_dtype:
             return reduction_of(array, axis, dtype, out, keepdims, initial, where)
         options = {"initial": initial, "where": where}
-        left = {"initial": (UNSET, None), "where": (True,)}  # as if they were not said
+        left = {"initial": (UNSET, None), "where": (True,)}  # these values mean that the argument was not passed
         said = {k: v for k, v in options.items() if not any(v is each for each in left[k])}
         return reduction_of(array, axis, out, keepdims, **said)
 

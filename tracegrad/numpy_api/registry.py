@@ -34,7 +34,7 @@ Implementation = Callable[..., Any]
 FUNCTIONS: dict[Any, Implementation] = {}
 UFUNCS: dict[str, Implementation] = {}
 UFUNC_METHODS: dict[tuple[str, str], Implementation] = {}
-# What knows the universal functions of SciPy's, set by `tracegrad.scipy_api`.
+# The lookup of SciPy's universal functions, set by `tracegrad.scipy_api`.
 OTHERS: Callable[[Any], Any] | None = None
 
 NO_VALUE: Any = np._NoValue
@@ -58,7 +58,7 @@ def public_name(function: Any) -> str:
 def implements(*functions: Any, refuses: tuple[str, ...] = ()) -> Callable[[Implementation], Implementation]:
     """Register the decorated function as the meaning of NumPy's `functions` on carriers.
 
-    A function is None where the NumPy at hand is too old to have it.
+    A function is None if the installed NumPy does not have it.
     """
 
     def declare(implementation: Implementation) -> Implementation:
@@ -77,7 +77,7 @@ _NEVER = sys.maxsize  # the position of an argument that can only be given by na
 
 def _refusing(implementation: Implementation, refuses: tuple[str, ...], name: str) -> Implementation:
     @functools.cache
-    def watched() -> list[tuple[int, str, Any]]:  # asked by the first call: a process calls few of these functions
+    def watched() -> list[tuple[int, str, Any]]:  # computed at the first call: a process calls few of these functions
         parameters = list(inspect.signature(implementation).parameters.values())
         return [
             (_NEVER if p.kind is p.KEYWORD_ONLY else i, p.name, p.default)
@@ -120,7 +120,7 @@ def ufunc(*names: str) -> Callable[[Implementation], Implementation]:
 
 _OUTSIDE = "return the array, and do that outside"
 _BEFORE = "compute it outside of the traced function, and pass what it gives"
-# What to use in the place of functions that are refused.
+# Hints for functions that are refused.
 _INSTEAD = {f"np.{name}": _OUTSIDE for name in ("array2string", "array_repr", "array_str", "save", "savetxt", "savez")}
 
 
@@ -139,8 +139,8 @@ def dispatch_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, An
     return result
 
 
-# NumPy's results without axes are scalars, but for those of these functions; and of functions that move data and are
-# given an array.
+# NumPy's results without axes are scalars, except the results of `_ARRAYS`. Functions of `_AS_GIVEN`, which move data,
+# return an array for an array.
 _ARRAYS = frozenset(
     {
         np.where, np.select, np.copy, np.zeros_like, np.ones_like, np.full_like, np.empty_like, np.broadcast_to,
@@ -194,7 +194,7 @@ def dispatch_ufunc(function: Any, method: str, inputs: tuple[Any, ...], kwargs: 
 
 
 def _of_objects(function: Any) -> bool:
-    """Whether it is of `np.frompyfunc`'s making."""
+    """Whether the ufunc was made by `np.frompyfunc`."""
     return bool(set("".join(function.types)) <= set("O->"))
 
 
@@ -250,7 +250,7 @@ def _as(x: Any, dtype: Any) -> Any:
 
 
 def _where(mask: Any, result: Any, out: Any) -> Any:
-    """Apply `where=`: elsewhere the outputs are unchanged, or zero where NumPy leaves uninitialized memory."""
+    """Apply `where=`: other elements of the outputs are unchanged, or zero if NumPy leaves them uninitialized."""
     several = isinstance(result, tuple)
     results = result if several else (result,)
     before = [None] * len(results) if out is None else out
@@ -270,7 +270,7 @@ def _in_order(result: Any, order: str, inputs: tuple[Any, ...]) -> Any:
 
 
 def write(name: str, out: tuple[Any, ...], result: Any, any_dtype: bool = False) -> Any:
-    """Assign the results of the function `name` to the arrays that were given for them."""
+    """Assign the results of the function `name` to its output arrays."""
     if isinstance(result, tuple):
         args = zip((*out, *[None] * len(result)), result)
         return tuple([x if target is None else write(name, (target,), x) for target, x in args])
@@ -285,7 +285,7 @@ def write(name: str, out: tuple[Any, ...], result: Any, any_dtype: bool = False)
     return target
 
 
-# Names of functions that never dispatch, for which traced code has others.
+# Names of functions that never dispatch, which are replaced in traced code.
 REPLACED: set[str] = set()
 _NAMES: dict[Any, str] = {}
 # Universal functions that are not NumPy's.
@@ -306,7 +306,7 @@ def _name_of(function: Any) -> str:
 
 
 _OF_SCIPY = ("scipy.special", "scipy.special._ufuncs")
-# NumPy's functions that are ufuncs inside and reach us under a name which is another object in its namespace.
+# Internal ufuncs of NumPy's functions: their name is another object in NumPy's namespace.
 _INTERNAL = frozenset({"clip"})
 
 
@@ -319,7 +319,7 @@ def public_ufunc(function: Any) -> str:
 
 
 def caller_in_scipy() -> str:
-    """Name the function of SciPy, or of `np.polynomial`, that the user called and that led here; "" if none."""
+    """Name the function of SciPy, or of `np.polynomial`, that the user called and that called this; "" if none."""
     called = _caller()
     instead = " (use np.poly1d, np.polyval or np.polyfit)" if called.startswith("numpy.polynomial.") else ""
     return f"{called}, which tracegrad does not know on traced arrays and Tensors{instead}," if called else ""
@@ -338,7 +338,7 @@ def _caller() -> str:
     return called
 
 
-# What decorators of SciPy's call the function that they wrap.
+# The variable names of wrapped functions in SciPy's decorators.
 _WRAPPED = ("f", "func", "fun", "function", "hypotest_fun_in")
 
 
@@ -359,7 +359,7 @@ def _public_of(frame: Any, module: str) -> str:
             module, name = type(held["self"]).__module__, f"{type(held['self']).__name__}.{name}"
     path = module.split(".")
     home = ".".join(path[: next((i for i, part in enumerate(path) if part.startswith("_")), len(path))])
-    if name.endswith(".__call__"):  # of an object that users know by its name
+    if name.endswith(".__call__"):  # an object that users call by its public name
         space = getattr(sys.modules.get(home), "__dict__", {})
         name = next((key for key, value in space.items() if value is held["self"]), name)
     known = "." in name or hasattr(sys.modules.get(home), name)

@@ -83,7 +83,7 @@ def where(condition: Any, x: Any = NO_VALUE, y: Any = NO_VALUE, /) -> Any:
     return elementwise.where(condition, *chosen)
 
 
-# Whether numbers of Python that are chosen wrap around: since NumPy 2.5 those that do not fit raise.
+# Whether Python numbers that are selected wrap around; since NumPy 2.5, numbers that do not fit raise an error.
 _WRAPS = np.lib.NumpyVersion(np.__version__) < "2.5.0"
 
 
@@ -108,7 +108,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     for condition, choice in reversed(list(zip(args[:n], choices))):
         if condition.dtype.kind != "b":
             raise DTypeError(located(f"select: conditions must be boolean, got {condition.dtype}"))
-        out = to_dtype(elementwise.where(condition, choice, out), dtype)  # of two Python numbers, too
+        out = to_dtype(elementwise.where(condition, choice, out), dtype)  # also if both are Python numbers
     return laid(out, "C")
 
 
@@ -128,7 +128,7 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: 
         low, high = (v if v is None or is_literal(v) else promoted([v], dtype, casting)[0] for v in bounds)
     if is_complex(x, *operands(*[v for v in (low, high) if v is not None])):
         return _clipped_complex(x, low, high)
-    # Python integers beyond the dtype bound nothing; on the other side they are NumPy's OverflowError.
+    # A Python integer beyond the range of the dtype is no bound. On the other side NumPy raises OverflowError.
     if _is_integer(low, x) and low < np.iinfo(x.dtype).min:
         low = None
     if _is_integer(high, x) and high > np.iinfo(x.dtype).max:
@@ -148,7 +148,10 @@ def _clipped_complex(x: Any, low: Any, high: Any) -> Any:
 
 
 def _is_one(bound: Any, x: Any) -> bool:
-    """Whether `bound` is one number to NumPy: between two, clip keeps a zero of `x`, else it has the bound's."""
+    """Whether NumPy treats `bound` as one number.
+
+    Between two numbers, clip keeps the sign of a zero of `x`; otherwise the bound's zero is the result.
+    """
     return is_literal(bound) or not bound.shape or (math.prod(bound.shape) == 1 < math.prod(x.shape))
 
 
@@ -223,7 +226,7 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
 
 @implements(np.fix, refuses=("out",))
 def fix(x: Any, out: Any = None) -> Any:
-    """`np.fix`: towards zero."""
+    """`np.fix`: rounds towards zero."""
     return elementwise.trunc(_one(x))
 
 
@@ -237,9 +240,9 @@ def i0(x: Any) -> Any:
 
 @implements(np.sinc)
 def sinc(x: Any) -> Any:
-    """`np.sinc`: sin(pi x) / (pi x); of complex numbers near 0 by its Taylor series, which has derivatives there.
+    """`np.sinc`: sin(pi x) / (pi x); complex numbers near 0 use the Taylor series, which has derivatives there.
 
-    The angle of a real number is reduced before it is multiplied by pi: whole numbers are zeros, and none loses digits.
+    The angle of a real number is reduced before it is multiplied by pi: whole numbers give 0, and no digits are lost.
     """
     x = to_float(_one(x))
     if x.dtype.kind != "c":
@@ -266,7 +269,7 @@ def _as_index(x: Any) -> Any:
 def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
     """`np.take`; with mode "clip" or "wrap" the indices are brought into range first."""
     if isinstance(indices, list | tuple) and not len(indices):
-        indices = np.empty(0, np.intp)  # NumPy's array of no numbers is one of floats
+        indices = np.empty(0, np.intp)  # np.array([]) has the dtype float64
     x, index = arrays(a, indices)
     index = _as_index(index)
     if axis is None:

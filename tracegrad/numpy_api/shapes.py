@@ -131,7 +131,7 @@ def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
 @implements(np.broadcast_arrays)
 def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Any, ...]:
     """`np.broadcast_arrays`."""
-    return tuple(_broadcast("broadcast_arrays", arrays(*args)))  # NumPy warns where these are updated
+    return tuple(_broadcast("broadcast_arrays", arrays(*args)))  # NumPy warns if these are updated
 
 
 def _at_least(rank: int, xs: tuple[Any, ...]) -> Any:
@@ -268,7 +268,7 @@ def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
     return swapaxes(flipped(x, (j,)), i, j) if iterations == 1 else flipped(swapaxes(x, i, j), (j,))
 
 
-# -- what is known of an array -----------------------------------------------------------------------------------
+# -- attributes of an array --------------------------------------------------------------------------------------
 @implements(np.shape)
 def shape(a: Any) -> tuple[int, ...]:
     """`np.shape`."""
@@ -291,5 +291,5 @@ def size(a: Any, axis: Any = None) -> int:
 
 @implements(np.isscalar)
 def isscalar(element: Any) -> bool:
-    """`np.isscalar`: False, as for every array."""
+    """`np.isscalar`: always False for arrays."""
     return False

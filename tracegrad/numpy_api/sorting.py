@@ -1,4 +1,4 @@
-"""Functions that order elements: sort and argsort, partitions (full sorts), searchsorted."""
+"""Functions that order elements: sort and argsort, partitions, searchsorted."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def argsort(
 ) -> Any:
     """`np.argsort`."""
     if axis == -1 and not arrays(a)[0].shape:
-        axis = None  # NumPy sorts one number, if that is asked for its order only
+        axis = None  # NumPy's argsort, unlike its sort, accepts one number
     x, k = along_axis("argsort", a, axis)
     return sorting.argsort(x, axis=k, descending=False, stable=_is_stable(kind, stable))
 
 
 @implements(np.partition, refuses=("order",))
 def partition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Any:
-    """`np.partition`; each element keeps the cotangent of its place."""
+    """`np.partition`; each element has the cotangent of its new position."""
     x, k = along_axis("partition", a, axis)
     places = _places(x, kth, k)
     if x.dtype.kind == "c":

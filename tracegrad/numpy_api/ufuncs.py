@@ -80,7 +80,7 @@ __all__ = [
 ]
 
 
-# NumPy's universal functions that are ops, as they stand.
+# NumPy's universal functions that are ops without a change.
 DIRECT: dict[Any, Elementwise] = {}
 
 
@@ -125,7 +125,7 @@ def fabs(x: Any) -> Any:
 # -- powers and products ---------------------------------------------------------------------------------
 @ufunc("float_power")
 def float_power(x: Any, y: Any) -> Any:
-    """`x` to the power `y` in float64, or complex128, where 0.5 is as every other exponent."""
+    """`x` to the power `y` in float64 or complex128; the exponent 0.5 is no special case."""
     base, exponent = in_double(x, y)
     return power_of_half(base) if base.dtype.kind == "f" and _number_of(exponent) == 0.5 else power(base, exponent)
 
@@ -153,7 +153,7 @@ def _is_scalar(x: Any) -> bool:
 
 
 def power_(x: Any, y: Any) -> Any:
-    """`x ** y` for ndarrays: the numbers 2, 0.5 and -1 have special functions; for a scalar, 0.5 has none."""
+    """`x ** y` for ndarrays: the exponents 2, 0.5 and -1 have special functions, except 0.5 for a scalar."""
     if type(x) not in LITERALS and x.dtype.kind == "f" and _is_scalar(x) and _number_of(y) == 0.5:
         return power_of_half(x if type(y) in LITERALS else promoted([x, y])[0])
     if type(y) not in (int, float) or type(x) in LITERALS:
@@ -163,7 +163,7 @@ def power_(x: Any, y: Any) -> Any:
 
 
 def _power(x: Any, y: Any) -> Any:
-    """`np.power`, to which 0.5 is the square root, but not of float16."""
+    """`np.power`: the exponent 0.5 is the square root, except for float16."""
     if type(x) in LITERALS or x.dtype.kind != "f" or _number_of(y) != 0.5:
         return power(x, y)
     x = x if type(y) in LITERALS else promoted([x, y])[0]
@@ -230,7 +230,7 @@ def matmul(x: Any, y: Any, dtype: Any = None) -> Any:
     return matmul_any(to_dtype(x, dtype), to_dtype(y, dtype))
 
 
-# -- extrema that pass over nan --------------------------------------------------------------------------
+# -- extrema that ignore nan -----------------------------------------------------------------------------
 def _ignoring_nan(op: Callable[..., Any], x: Any, y: Any) -> Any:
     x, y = operands(x, y)
     if any(not is_literal(v) and v.dtype.kind in "fc" for v in (x, y)):
@@ -285,8 +285,11 @@ def _top(x: Any) -> int:
 
 # -- scipy.special -----------------------------------------------------------------------------------------
 def _vanishing(x: Any, y: Any, lowest: float, factor: Any) -> Any:
-    """x * factor(y), which is 0 where x is 0, except where y is nan. The derivative in x is the factor there too, and
-    0 where that is no finite number: of y that are at most `lowest`, or infinite."""
+    """Compute x * factor(y), which is 0 where x is 0, except where y is nan.
+
+    At x = 0 the derivative with respect to x is the factor, or 0 if the factor is not finite: y is at most `lowest`, or
+    infinite.
+    """
     nothing = logical_and(equal(x, 0), _beyond(y, lowest))
     product = multiply(where(nothing, 0.0, x), factor(where(nothing, 1.0, y)))
     return where(equal(x, 0), add(product, 0.0), product)  # SciPy's 0 has no sign there
@@ -321,18 +324,18 @@ def entr(x: Any) -> Any:
 
 
 def _below(x: Any) -> Any:
-    """-inf where x is negative, without a derivative (nan)."""
+    """-inf where x is negative, with the derivative nan."""
     negatives = less(x, 0)
     return negative(log(multiply(where(negatives, x, -1.0), _either(negatives, -math.inf, -1.0, x))))
 
 
 def _either(condition: Any, number: float, other: float, x: Any) -> Any:
-    """One of two numbers, in the dtype of `x`."""
+    """Select one of two numbers, in the dtype of `x`."""
     return where(condition, number, other) if is_literal(x) else where(condition, *np.array([number, other], x.dtype))
 
 
 def _steep(x: Any) -> Any:
-    """0 where x is 0, with an infinite derivative, as -x * log(x) has it."""
+    """0 where x is 0, with an infinite derivative, like -x * log(x)."""
     return sqrt(add(x, 0.0))
 
 
@@ -350,7 +353,7 @@ def rel_entr(x: Any, y: Any) -> Any:
 
 @ufunc("logit")
 def logit(x: Any) -> Any:
-    """log(x / (1 - x)); nan outside of 0 to 1, and so its derivative."""
+    """log(x / (1 - x)); outside of 0 to 1 the value and the derivative are nan."""
     x = to_float(x)
     x = multiply(x, _either(logical_or(less(x, 0), greater(x, 1)), math.nan, 1.0, x))
     return subtract(log(x), log1p(negative(x)))

@@ -27,7 +27,7 @@ from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Profile", "Step", "profile"]
 
-MOST_NAMES = 3  # of ops that a step is called by
+MOST_NAMES = 3  # names of ops in the description of a step
 
 
 @record(frozen=True)
@@ -36,8 +36,8 @@ class Step:
 
     `numbers` are the step numbers of `explain`. `seconds` is the median for one call of the function, `share` the part
     of the time of all steps. `bytes` are read or written, each address once. `flops` are floating-point operations,
-    about 20 for an elementary function, None if unknown. `lines` are the user's, "file:line", in order. `turns` is the
-    number of iterations of a loop, None for other steps, and for loops with a condition.
+    about 20 for an elementary function, None if unknown. `lines` are the user's, "file:line", in order. `iterations`
+    is the number of iterations of a loop, None for other steps, and for loops with a condition.
     """
 
     numbers: tuple[int, ...]

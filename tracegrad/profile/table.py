@@ -11,7 +11,7 @@ from tracegrad.utils.formatting import amount, columns, duration, percent
 __all__ = ["lines_of", "places"]
 
 MOST_ROWS = 30
-MOST_LINES = 6  # of the user's lines that are listed
+MOST_LINES = 6  # source lines that are listed for a step
 
 _HEAD = ("step", "time", "share", "bytes", "GB/s", "of it", "flops", "Gflop/s", "of it", "", "what", "where")
 _LEFT = {9, 10, 11}  # columns of text
@@ -51,7 +51,7 @@ def _row(step: Any) -> tuple[str, ...]:
 
 
 def places(lines: Sequence[str]) -> str:
-    """Lines of files in few words.
+    """Format source lines, with runs of lines as ranges.
 
     >>> places(["/a/model.py:3", "/a/model.py:4", "/a/model.py:5", "/a/model.py:9", "/b/loss.py:7"])
     'model.py:3-5, 9; loss.py:7'

@@ -187,14 +187,14 @@ def _custom_kind(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[
 
 
 def fixed(value: Any) -> tuple[Kind, Any, tuple[Any, ...]]:
-    """Return the structure of a value that is part of the structure itself, and no leaf."""
-    # A slice has no hash; its parts are numbers, mostly.
+    """Return a structure that contains the value itself, as static data, and has no leaf."""
+    # Slices are not hashable in all versions of Python; their parts mostly are.
     parts = (slice, value.start, value.stop, value.step) if type(value) is slice else value
     return FIXED_KIND, (parts, _exact(parts)), ()
 
 
 def fixed_value(aux: Any) -> Any:
-    """Return the value that is part of a structure."""
+    """Return the value in a structure of `fixed`."""
     parts = aux[0]
     return slice(*parts[1:]) if type(parts) is tuple else parts
 
@@ -277,7 +277,7 @@ def register_pytree_node(
 
 
 def registered(cls: type) -> tuple[Any, ...] | None:
-    """Return the functions by which a class was registered, none for a leaf; None if it was not.
+    """Return the functions that a class was registered with: () for a leaf, None for an unregistered class.
 
     >>> registered(Aval), registered(object)
     ((), None)

@@ -13,7 +13,7 @@ from typing import Any
 
 __all__ = ["uninterrupted"]
 
-# The functions of `signal` make members of enumerations of what they give, which takes longer than all the rest.
+# `_signal` is used because the functions of `signal` convert results to enum members, which is slow.
 _NUMBERS = sorted(map(int, signal.valid_signals()))
 
 
@@ -39,11 +39,11 @@ class uninterrupted:
             return
         try:
             for number, handler in zip(_NUMBERS, map(_signal.getsignal, _NUMBERS)):
-                # The default ones and those of C are no functions.
+                # The default handlers and handlers of C code are not Python functions.
                 if type(handler) is not int and callable(handler):
                     self.handlers[number] = handler
                     _signal.signal(number, self._note)
-        except ValueError:  # an interpreter that is not the main one, where nothing can be set
+        except ValueError:  # a subinterpreter cannot set handlers
             self.handlers.clear()
         except BaseException:
             self._restore()

@@ -1,8 +1,8 @@
-"""Floating-point error state of NumPy: switch it off for one op, and query it.
+"""Floating-point error state of NumPy: ignore errors during one op, and query the state.
 
-Switching off is `np.errstate(all="ignore")` at a fraction of its cost. `errstate` builds its state anew and is entered
-through Python, which is too expensive for a small eager op. The state is a context variable, which is set and reset
-here directly. If NumPy stores it elsewhere, `errstate` is used.
+Ignoring errors equals `np.errstate(all="ignore")` at a fraction of its cost. `errstate` builds its state anew and is
+entered through Python, which is too expensive for a small eager op. The state is a context variable, which is set and
+reset here directly. If NumPy stores it elsewhere, `errstate` is used.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ except (ImportError, TypeError):
     restore_traps = _restore
 
 
-# NumPy's state as it begins, in which floating-point errors warn.
+# NumPy's initial state, in which floating-point errors warn.
 USUAL = contextvars.Context().run(traps)
-# Another in which they do no more than that: the last one met. It is kept alive, so there is no other at its address.
+# The last other state seen in which errors at most warn. The cell keeps it alive, so that its address stays unique.
 HARMLESS = types.CellType(USUAL)
 
 
@@ -95,7 +95,7 @@ def handling() -> str:
 
 
 def noted() -> bool:
-    """Whether NumPy's state was none of the states known to be harmless; it is one from now on.
+    """Whether NumPy's state is harmless but was not known to be; from now on it is known.
 
     >>> with np.errstate(over="ignore"):
     ...     noted(), noted()

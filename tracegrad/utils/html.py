@@ -13,7 +13,7 @@ from tracegrad.utils.svg import escaped
 
 __all__ = ["block", "code", "fold", "note", "piece", "table"]
 
-OPEN = 24  # so many lines are shown without being asked for
+OPEN = 24  # the most lines of a block that is not folded
 
 _STYLE = (
     ".tracegrad-html{color:inherit;font-size:13px;line-height:1.45;max-width:100%}"

@@ -35,7 +35,7 @@ def record(*, frozen: bool = False, slots: bool = False, eq: bool = True) -> Cal
     """
 
     def decorate(cls: type[T]) -> type[T]:
-        if cls.__doc__ is None:  # for which the standard library looks into the signature: 4 milliseconds at first
+        if cls.__doc__ is None:  # the standard library would inspect the signature, which is slow at first
             cls.__doc__ = f"{cls.__name__}({', '.join(cls.__annotations__)})"
         result: Any = dataclasses.dataclass(cls, init=False, repr=False, eq=False, slots=slots)
         methods: dict[str, Any] = {"__init__": _init, "__repr__": _repr}
@@ -54,7 +54,7 @@ def record(*, frozen: bool = False, slots: bool = False, eq: bool = True) -> Cal
     return decorate
 
 
-# -- methods that are written later ------------------------------------------------------------------------------------
+# -- methods that are compiled at the first call -----------------------------------------------------------------------
 def _later(name: str, parameters: str, lines: Callable[[type, dict[str, Any]], Iterable[str]]) -> Callable[..., Any]:
     """Return a method that, at its first call, replaces itself by one with these lines."""
 
@@ -78,7 +78,8 @@ def _later(name: str, parameters: str, lines: Callable[[type, dict[str, Any]], I
     return first
 
 
-# So many records of a class are made before an `__init__` is written for it, which takes as long as dozens of them.
+# The number of records of a class that are initialized by `_filled` before an `__init__` is compiled. Compiling takes
+# as long as dozens of records.
 _FEW = 8
 _made: dict[type, int] = {}
 
@@ -138,7 +139,7 @@ def _assignments(cls: Any, space: dict[str, Any]) -> list[str]:
         elif not field.init:
             value = f"default_{name}"
             space[value] = field.default
-        if frozen and isinstance(vars(cls).get(name), types.MemberDescriptorType):  # quicker than to look for the slot
+        if frozen and isinstance(vars(cls).get(name), types.MemberDescriptorType):  # saves a lookup
             space[f"set_{name}"] = vars(cls)[name].__set__
             lines.append(f"set_{name}(self, {value})")
         else:

@@ -90,7 +90,7 @@ def second_name(name: str, real: str) -> None:
         sys.meta_path.insert(0, _Elsewhere({name: real}))
 
 
-# What other packages call what is there.
+# Names in other packages, and their equivalents here.
 _ELSEWHERE = {"jit": "trace", "njit": "trace", "compile": "trace", "make_jaxpr": "trace(f).graph", "pmap": "vmap"}
 
 
@@ -117,7 +117,8 @@ class _Elsewhere(MetaPathFinder, Loader):
         name = next(name for name in self.real if spec.name == name or spec.name.startswith(f"{name}."))
         real = self.real[name] + spec.name[len(name) :]
         module = import_module(real)
-        # Found here, what is inside is not bound in the package again, where its name may mean a function.
+        # The submodules are registered here. Otherwise their import would bind their names in the package again, where
+        # a name may already be a function.
         for inside, result in list(sys.modules.items()):
             if inside.startswith(f"{real}."):
                 sys.modules.setdefault(spec.name + inside[len(real) :], result)
@@ -125,6 +126,6 @@ class _Elsewhere(MetaPathFinder, Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        # It has run; the machinery has given it the specification of its other name.
+        # The module has already run. The import system has replaced its specification by the one of the second name.
         assert module.__spec__ is not None
         module.__spec__ = module.__spec__.loader_state

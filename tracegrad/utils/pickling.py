@@ -14,7 +14,7 @@ from typing import Any
 
 __all__ = ["Recipe", "bound_method", "made_again", "reduced", "reference"]
 
-# The function of tracegrad's that made another, and its arguments behind the function.
+# A transform of tracegrad, and its arguments after the function that it is applied to.
 Recipe = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 
 

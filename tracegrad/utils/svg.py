@@ -67,7 +67,7 @@ def rectangle(cls: str, x: float, y: float, width: float, height: float, radius:
 
 
 def words(text: str, x: float, y: float, cls: str, anchor: str = "start") -> str:
-    """Text of a class, which begins, has its "middle", or its "end" there."""
+    """Return the SVG of a text of a class; the point is its start, its "middle" or its "end"."""
     return f'<text class="{cls}" x="{number(x)}" y="{number(y)}" text-anchor="{anchor}">{escaped(text)}</text>'
 
 

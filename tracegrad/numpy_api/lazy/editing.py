@@ -57,7 +57,7 @@ from tracegrad.ops.shape.linear import broadcast_to, full, reshape
 def _place(obj: Any) -> Any:
     """Return an index that determines shapes, as NumPy takes it.
 
-    It is known, or an integer that is queried; None for unknown arrays of indices.
+    The index is known, or is an integer that is queried. The result is None for unknown arrays of indices.
     """
     if isinstance(obj, slice):
         return obj
@@ -92,11 +92,11 @@ def _at_places(values: Any, place: Any, n: int) -> Any:
     return scatter_add(values, place, shape=(n,), axes=(0,))
 
 
-_MOST_RUNS = 8  # of elements that lie one behind the other, which are cut out and put together
+_MOST_RUNS = 8  # runs of adjacent elements that are sliced and concatenated; more are gathered
 
 
 def _in_runs(x: Any, codes: np.ndarray[Any, Any], axis: int) -> Any:
-    """`np.take(x, codes, axis)`, where most indices follow each other."""
+    """`np.take(x, codes, axis)` for indices that are mostly consecutive."""
     ends = [*(np.flatnonzero(np.diff(codes) != 1) + 1).tolist(), len(codes)]
     if len(ends) > _MOST_RUNS or not len(codes):
         return picked(x, constant(codes.astype(np.int64), peer_of(x)), axis)
@@ -178,7 +178,7 @@ def _order_left(x: Any, axis: int) -> tuple[int, ...]:
 
 @implements(np.resize)
 def resize(a: Any, new_shape: Any) -> Any:
-    """`np.resize`: the elements over and over."""
+    """`np.resize`: repeats the elements until the new array is full."""
     x = raveled(arrays(a)[0])
     shape = (new_shape.__index__(),) if hasattr(new_shape, "__index__") else as_shape(new_shape)
     if not size_of(x):
@@ -199,7 +199,7 @@ def _target(name: str, a: Any) -> None:
 
 
 def _over_and_over(values: Any, n: int, peer: Any) -> Any:
-    """`n` elements of `values`, which begin again when there are no more."""
+    """Return `n` elements, by repeating `values` as often as necessary; one element is not repeated."""
     v = raveled(array(values, peer))
     return v if size_of(v) in (n, 1) else resize(v, (n,))
 
@@ -221,7 +221,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
 
 @implements(np.place)
 def place(arr: Any, mask: Any, vals: Any) -> None:
-    """`np.place`: the next value at every place where the mask is true."""
+    """`np.place`: stores the next value at each position where the mask is true."""
     _target("place", arr)
     _require_safe(vals, arr)
     peer = peer_of(arr, mask, vals)
@@ -235,7 +235,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
 
 @implements(np.putmask)
 def putmask(a: Any, /, mask: Any, values: Any) -> None:
-    """`np.putmask`: where the mask is true, the value at that place."""
+    """`np.putmask`: stores, where the mask is true, the value at the same position."""
     _target("putmask", a)
     _require_safe(values, a)
     peer = peer_of(a, mask, values)
@@ -244,7 +244,7 @@ def putmask(a: Any, /, mask: Any, values: Any) -> None:
 
 
 def _require_safe(values: Any, a: Any) -> None:
-    """NumPy's error where an array would lose something in another; numbers and lists may."""
+    """Raise NumPy's error if casting an array to the dtype of `a` is unsafe; numbers and lists are exempt."""
     scalar = not hasattr(values, "dtype") or (not values.shape and getattr(values, "_immutable_scalars", False))
     if not (scalar or isinstance(values, np.generic) or np.can_cast(values.dtype, a.dtype, "safe")):
         what = f"Cannot cast array data from {values.dtype!r} to {a.dtype!r} according to the rule 'safe'"

@@ -21,14 +21,14 @@ __all__ = ["all_real", "eig", "eigvals", "roots", "sort_complex"]
 
 _OF_NUMPY: Any = np.linalg.eig(np.eye(1))
 _Eig: Any = type(_OF_NUMPY)
-# Since NumPy 2.5 the results are complex always, but for the zeros of polynomials.
+# Since NumPy 2.5 the results are always complex, except the zeros of polynomials.
 _ASKS = _OF_NUMPY.eigenvalues.dtype.kind != "c"
 
 
 def all_real(x: Any, values: Any) -> bool:
     """Whether a matrix and all its eigenvalues are real, so that results are real.
 
-    This is a query; where there are no values to query, results are complex.
+    This is a query; if there are no values to query, results are complex.
     """
     return x.dtype.kind != "c" and has_value(values) and bool(np.all(imag(values) == 0))
 

@@ -1,4 +1,4 @@
-"""Discrete Fourier transforms (`np.fft`), each made of three ops along one axis; `scipy.fft` uses them too."""
+"""Discrete Fourier transforms (`np.fft`), composed of three ops along one axis; `scipy.fft` uses them too."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def line(name: str, a: Any, n: Any, axis: int, norm: Any) -> Any:
     return TRANSFORMS[name](x, n, normalize_axis(name, axis, len(x.shape)), norm)
 
 
-# -- along several -------------------------------------------------------------------------------------------------
+# -- along several axes --------------------------------------------------------------------------------------------
 def several(name: str, x: Any, s: Sequence[Any], axes: Sequence[int], norm: Any) -> Any:
     """Apply the transform of this name along `axes`, of the lengths `s` (None: unchanged)."""
     axes = [normalize_axis(f"{name}n", axis, len(x.shape)) for axis in axes]
@@ -99,7 +99,8 @@ def several(name: str, x: Any, s: Sequence[Any], axes: Sequence[int], norm: Any)
         for n, axis in reversed(pairs):
             x = one(x, n, axis, norm)
         return x
-    # The axis of which half is there is the first of real numbers, and the last on the way back to them.
+    # The axis with half of the coefficients is the first to be transformed from real numbers, and the last to be
+    # transformed back to real numbers.
     (length, last), rest = pairs[-1], pairs[:-1]
     if name in ("rfft", "ihfft"):
         x = one(x, length, last, norm)
@@ -112,7 +113,7 @@ def several(name: str, x: Any, s: Sequence[Any], axes: Sequence[int], norm: Any)
 
 
 def _lengths(x: Any, s: Any, axes: Any) -> tuple[list[Any], list[int]]:
-    """Lengths and axes as NumPy has them; None for a length that is the usual one."""
+    """Return lengths and axes by NumPy's rules; None stands for the default length."""
     if axes is None:
         axes = range(-len(x.shape) if s is None else -len(s), 0)
     axes = [axis.__index__() for axis in axes]

@@ -33,7 +33,7 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
     whole = stack([to_dtype(v, first.dtype) for v in result], 0)
     depth = len(first.shape)
     out = reshape(whole, shape=(*lead, *first.shape))
-    for i in range(depth):  # the axes of the results stand where that of the rows was
+    for i in range(depth):  # the axes of the results replace the axis of the rows
         out = moveaxis(out, len(lead) + i, k + i)
     return out
 

@@ -151,7 +151,7 @@ def _sums(place: Any, inside: Any, weights: Any, shape: tuple[int, ...]) -> Any:
     return scatter_add(updates, *place, shape=shape, axes=tuple(range(len(shape))))
 
 
-# The name of an argument of NumPy's hides the function.
+# NumPy's parameter name `range` hides the built-in function.
 range_ = range
 
 
@@ -234,7 +234,7 @@ def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, density: Any 
     return result, edges[0], edges[1]
 
 
-# -- counts and places -------------------------------------------------------------------------------------------------
+# -- counts and positions ----------------------------------------------------------------------------------------------
 @implements(np.bincount)
 def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
     """`np.bincount`: the length of the result is queried unless `minlength` is enough; that leaves a guard."""
@@ -253,7 +253,7 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
     w: Any = None if weights is None else to_dtype(args[1], float)
     if w is not None and w.shape != place.shape and place.shape[0]:
         raise ValueError(located("The weights and list don't have the same length."))
-    if w is None or not place.shape[0]:  # of no places there are counts, whatever the weights are
+    if w is None or not place.shape[0]:  # without elements the result has integer counts, whatever the weights are
         w = constant(linear.full(shape=place.shape, value=1, dtype="int64"), peer_of(place))
     return scatter_add(w, place, shape=(length,), axes=(0,))
 

@@ -32,9 +32,9 @@ from tracegrad.ops.reduce.isin import is_member
 from tracegrad.ops.reduce.reductions import reduce_any
 from tracegrad.ops.shape.linear import reshape
 
-# Pairs of elements that are compared one with another; where there are more, one side is sorted.
+# The most pairs of elements that are compared directly; for more pairs, one side is sorted.
 MOST_PAIRS = 4096
-# Elements that are compared with all others, one after the other.
+# The most test elements that are compared with `x` one after the other.
 MOST_SINGLE = 16
 
 
@@ -75,7 +75,7 @@ def _within(x: Any, n: int, why: str) -> None:
 
 
 def _steps(dims: tuple[int, ...], order: str) -> list[int]:
-    """Return the distance of neighbours along each axis."""
+    """Return the stride of each axis, in elements."""
     if order == "F":
         return [math.prod(dims[:k]) for k in range(len(dims))]
     return [math.prod(dims[k + 1 :]) for k in range(len(dims))]

@@ -1,6 +1,6 @@
 """Elementwise iteration and index objects: `vectorize`, `nditer`, `ndenumerate`, `r_`, `mgrid` and others.
 
-NumPy's own would convert their arguments to ndarrays, so traced code receives these.
+NumPy's own versions would convert their arguments to ndarrays, so traced code receives the ones of this module.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 # -- vectorize -------------------------------------------------------------------------------------------------------
 class Vectorized:
-    """`np.vectorize`: a function of numbers as one of arrays, called for each element, as in NumPy."""
+    """`np.vectorize`: makes a function of arrays that calls a function of numbers for each element, as in NumPy."""
 
     def __init__(self, pyfunc: Any = None, otypes: Any = None, doc: Any = None, excluded: Any = None,
                  cache: bool = False, signature: str | None = None):  # fmt: skip
@@ -95,7 +95,7 @@ def _of_known_sizes(*given: Any) -> tuple[Any, ...]:
 
 
 class NDEnumerate:
-    """`np.ndenumerate`: places and elements."""
+    """`np.ndenumerate`: indices and elements."""
 
     def __init__(self, arr: Any):
         (self._array,) = _of_known_sizes(arr)
@@ -113,7 +113,7 @@ _FLAGS = {"multi_index", "c_index", "refs_ok", "zerosize_ok", "common_dtype", "c
 
 
 class NDIter:
-    """`np.nditer`: the elements of arrays side by side, in the order of their memory, as arrays without axes."""
+    """`np.nditer`: tuples of elements of arrays, in memory order, as arrays without axes."""
 
     def __init__(self, op: Any, flags: Sequence[str] | None = None, op_flags: Any = None, op_dtypes: Any = None,
                  order: str = "K", casting: str = "safe", **others: Any):  # fmt: skip
@@ -133,7 +133,7 @@ class NDIter:
         self._begun = False
 
     def _ordered(self, order: str) -> list[tuple[int, ...]]:
-        # NumPy says in which order it goes through arrays that lie so.
+        # NumPy's own iterator gives the order for arrays with the same memory layout.
         lying = [np.empty_like(x._lying(x)[0] if isinstance(x, Carrier) else x) for x in self.operands]  # type: ignore[attr-defined]
         it: Any = np.nditer(lying, flags=["multi_index", "zerosize_ok"], order=order)  # type: ignore[call-overload]
         return [it.multi_index for _ in it]
@@ -149,7 +149,7 @@ class NDIter:
 
     @property
     def index(self) -> int:
-        """That place as one number, in row-major order."""
+        """Return the flat index of the elements, in row-major order."""
         return int(np.ravel_multi_index(self.multi_index, self.shape)) if self.shape else 0
 
     iterindex = property(lambda self: self._at, doc="How many elements came before.")
@@ -201,7 +201,7 @@ class NDIter:
 
 
 class Broadcast:
-    """`np.broadcast`: the shape that arrays have together, and their elements side by side."""
+    """`np.broadcast`: the common shape of arrays, and tuples of their elements."""
 
     def __init__(self, *args: Any):
         self._arrays = arrays(*args)
@@ -214,7 +214,7 @@ class Broadcast:
         return (tuple(x[place] for x in wide) for place in np.ndindex(self.shape))
 
 
-# -- arrays of what is iterated over ---------------------------------------------------------------------------------
+# -- arrays from iterators -------------------------------------------------------------------------------------------
 def fromiter(iter: Iterable[Any], dtype: Any, count: int = -1, *, like: Any = None) -> Any:
     """`np.fromiter`."""
     elements = list(iter if count < 0 else itertools.islice(iter, count))
@@ -257,7 +257,7 @@ def _part(x: Any, peer: Any, ndmin: int, trans1d: int) -> Any:
     result = reshape(result, shape=(*(1,) * (ndmin - rank), *result.shape)) if rank < ndmin else result
     if trans1d == -1 or rank >= ndmin:
         return result
-    # Axes that were there stand from `trans1d` on.
+    # The axes of the operand begin at axis `trans1d`.
     at = (ndmin - rank + 1 + trans1d if trans1d < 0 else trans1d)  # fmt: skip
     new = list(range(ndmin - rank))
     perm = (*new[:at], *range(ndmin - rank, ndmin), *new[at:])

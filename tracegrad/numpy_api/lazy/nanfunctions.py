@@ -106,7 +106,7 @@ def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> 
 @implements(np.nanvar, refuses=("out",))
 def nanvar(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
            where: Any = True, mean: Any = UNSET, correction: Any = UNSET) -> Any:  # fmt: skip
-    """`np.nanvar`; nan where no more than `ddof` elements are left."""
+    """`np.nanvar`; nan if no more than `ddof` elements remain."""
     x = to_dtype(to_float(_one(a)), dtype)
     ddof = ddof if correction is UNSET else correction
     counted = valid(x, where)

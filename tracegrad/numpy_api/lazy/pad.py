@@ -24,7 +24,7 @@ from tracegrad.ops.shape.linear import broadcast_to, flip, reshape
 __all__ = ["pad"]
 
 _BY_PLACE = frozenset({"edge", "reflect", "symmetric", "wrap"})
-MOST_PIECES = 8  # that elements of the array are put together of
+MOST_PIECES = 8  # slices that are concatenated; for more, the elements are gathered
 _STATISTICS: dict[str, Callable[..., Any]] = {
     "maximum": reductions.max, "minimum": reductions.min, "mean": reductions.mean, "median": median,
 }  # fmt: skip
@@ -34,7 +34,7 @@ def _one(a: Any) -> Any:
     return arrays(a)[0]
 
 
-# -- with what is computed -------------------------------------------------------------------------------------------
+# -- with computed values --------------------------------------------------------------------------------------------
 def _ends(x: Any, axis: int) -> tuple[Any, Any]:
     n = x.shape[axis]
     return along(x, axis, 0, 1), along(x, axis, n - 1, n)
@@ -69,7 +69,7 @@ def _statistic(of: Callable[..., Any]) -> Any:
 
 
 def _odd(mode: str) -> Any:
-    """Reflected about the points at the edges."""
+    """Make the padding of `reflect_type="odd"`: reflected about the points at the edges."""
     skip = 1 if mode == "reflect" else 0
 
     def padded(x: Any, axis: int, widths: tuple[int, int], _: Any) -> list[Any]:
@@ -85,7 +85,7 @@ def _odd(mode: str) -> Any:
 
 
 def _by_place(x: Any, axis: int, places: list[int]) -> Any:
-    """Return the elements at `places` along an axis, as slices of `x`, or one by one if there are many.
+    """Return the elements at `places` along an axis: concatenated slices of `x`, or a gather if there are many runs.
 
     A slice goes forwards, backwards, or repeats one element.
     """

@@ -68,7 +68,7 @@ def polynomial(c_or_r: Any, r: bool = False, variable: str | None = None) -> Any
 
 
 def of_coefficients(variable: str, given: Any) -> Any:
-    """Return the polynomial of this array of coefficients, which may be zeros."""
+    """Return the polynomial of this array of coefficients, without removing leading zeros."""
     kind = np.poly1d if peer_of(*given) is None else Polynomial
     result: Any = kind.__new__(kind)
     result.__dict__["coeffs"], result._variable = given[0], variable
@@ -79,13 +79,13 @@ treat_as(Polynomial, np.poly1d)
 
 
 def _kept(result: Any, *given: Any) -> Any:
-    """Return the result as a `np.poly1d` if one was given."""
+    """Return the result as a `np.poly1d` if an operand is one."""
     return polynomial(result) if any(isinstance(p, np.poly1d) for p in given) else result
 
 
 @implements(np.polyval)
 def polyval(p: Any, x: Any) -> Any:
-    """`np.polyval`, by Horner's rule; coefficients may be traced. Of a polynomial, the one that is put together."""
+    """`np.polyval`, by Horner's rule; coefficients may be traced. For a polynomial `x`, the composition."""
     composed = isinstance(x, np.poly1d)
     coefficients, v = arrays(p.coeffs if isinstance(p, np.poly1d) else p, x.coeffs if composed else x)
     out: Any = polynomial([0]) if composed else zeros_like(v)
@@ -100,7 +100,7 @@ def _ones(shape: tuple[int, ...], like: Any) -> Any:
     return constant(full(shape=shape, value=one, dtype=like.dtype.name), peer_of(like))
 
 
-_FEW_COLUMNS = 8  # that are written out
+_FEW_COLUMNS = 8  # columns that are unrolled into products; for more, a scan computes the powers
 
 
 @implements(np.vander)
@@ -125,7 +125,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
 
 @implements(np.poly)
 def poly(seq_of_zeros: Any) -> Any:
-    """`np.poly`, of roots or of a matrix; whether complex roots come in conjugate pairs is a query."""
+    """`np.poly` for roots or a matrix; whether complex roots come in conjugate pairs is a query."""
     (roots,) = arrays(seq_of_zeros)
     if len(roots.shape) == 2 and roots.shape[0] == roots.shape[1] != 0:
         roots = eigvals(roots)

@@ -45,20 +45,20 @@ from tracegrad.ops.reduce.scans import cumsum
 from tracegrad.ops.reduce.sorting import searchsorted
 from tracegrad.ops.shape.linear import broadcast_to, concatenate, full, reduce_sum, reshape, stop_gradient, transpose
 
-# The places of continuous methods in n elements: n q + a + q (1 - a - b) - 1.
+# The parameters (a, b) of continuous methods, whose position in n elements is n q + a + q (1 - a - b) - 1.
 _BETWEEN = {
     "linear": (1, 1), "hazen": (0.5, 0.5), "weibull": (0, 0), "median_unbiased": (1 / 3, 1 / 3),
     "normal_unbiased": (3 / 8, 3 / 8), "interpolated_inverted_cdf": (0, 1),
 }  # fmt: skip
 
 
-# Methods that choose elements, and all.
+# Methods that select an element, and all methods.
 _DISCRETE = ("inverted_cdf", "closest_observation", "lower", "higher", "nearest")
 _METHODS = (*_BETWEEN, *_DISCRETE, "averaged_inverted_cdf", "midpoint")
 
 
 def _rows(name: str, a: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
-    """`a` with the axes that are reduced as the last one, and its shape with 1 for them."""
+    """Return `a` with the reduced axes as its last axis, and its shape with size 1 for the reduced axes."""
     (x,) = arrays(a)
     rank = len(x.shape)
     axes = normalize_axes(name, axis, rank)
@@ -66,7 +66,7 @@ def _rows(name: str, a: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
     n = math.prod(x.shape[k] for k in axes)
     shape, perm = tuple(x.shape[k] for k in rest), (*rest, *axes)
     if n == 0 and 0 in shape:
-        n = 1  # of each of no rows
+        n = 1  # there are no rows, so their length does not matter
     if n == 0:
         raise ShapeError(located(f"np.{name} of no elements: shape {x.shape} along {axes}"))
     saved = tuple(1 if k in axes else m for k, m in enumerate(x.shape))
@@ -74,7 +74,7 @@ def _rows(name: str, a: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
     return reshape(x, shape=(*shape, n)), saved
 
 
-LEAST_SELECTED = 1024
+LEAST_SELECTED = 1024  # elements of a row, from which on a selection replaces the sort
 
 
 def _sorted(x: Any) -> Any:
@@ -91,16 +91,16 @@ def _at(x: Any, k: int) -> Any:
 # -- the median ------------------------------------------------------------------------------------------------------
 @implements(np.median, refuses=("out",))
 def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
-    """`np.median`; of two middle elements each has half of the derivative."""
+    """`np.median`; if there are two middle elements, each has half of the derivative."""
     (x,) = arrays(a)
     if not size_of(x) and x.dtype.kind != "c":
-        return mean(x, axis, keepdims=keepdims)  # nan, as of no elements
+        return mean(x, axis, keepdims=keepdims)  # the mean of no elements is nan too
     rows, saved = _rows("median", x, axis)
     n, unordered = rows.shape[-1], rows.dtype.kind in "fc"
-    places = ((n // 2,) if n % 2 else (n // 2, n // 2 - 1)) + (n - 1,) * unordered  # where nan is, if there is one
+    places = ((n // 2,) if n % 2 else (n // 2, n // 2 - 1)) + (n - 1,) * unordered  # a nan would be last
     result = to_float(partition.select(rows, places=places))
     middle = _at(result, 0) if n % 2 else divide(add(_at(result, 1), _at(result, 0)), 2.0)
-    middle = add(middle, 0.0)  # as a mean: of -0.0 it is 0.0
+    middle = add(middle, 0.0)  # as for a mean, -0.0 becomes 0.0
     if unordered:
         last = _at(result, len(places) - 1)
         middle = where(isnan(last), last, middle)
@@ -131,15 +131,17 @@ def _ordered(rows: Any, places: Any) -> Any:
 
 # -- quantiles -------------------------------------------------------------------------------------------------------
 def _between(low: Any, high: Any, part: Any) -> Any:
-    """From `low` to `high`, from the nearer of both."""
+    """Interpolate between `low` and `high`, starting from the nearer one."""
     step = subtract(high, low)
     near = add(low, multiply(step, part))
     return where(greater_equal(part, 0.5), subtract(high, multiply(step, subtract(1.0, part))), near)
 
 
 def _checked(name: str, a: Any, q: Any, method: str, scale: float) -> tuple[Any, Any]:
-    """`a` as an array, of floats unless elements are only chosen, and `q` as a number, an ndarray or a traced array,
-    between 0 and 1."""
+    """Return `a` as an array and `q`, scaled to 0 to 1, as a number, an ndarray or a traced array.
+
+    Unless the method only selects elements, `a` is converted to floats.
+    """
     peer = peer_of(a, q)
     x = array(a, peer)
     if x.dtype.kind == "c":
@@ -250,7 +252,7 @@ def _beside(method: str, q: Any, count: Any) -> tuple[Any, Any, Any]:
 
 
 def _computed(x: Any, count: Any, q: Any, method: str, depth: int) -> tuple[Any, Any]:
-    """Between the sorted elements at places that depend on values, and the last element where the count is known."""
+    """Interpolate the sorted elements at positions that depend on values; also return the last element."""
     *lead, n = x.shape
     shape = (*lead, *getattr(q, "shape", ()))
     if isinstance(q, Carrier) or method in _BETWEEN:
@@ -260,7 +262,7 @@ def _computed(x: Any, count: Any, q: Any, method: str, depth: int) -> tuple[Any,
         q = q if is_literal(q) else broadcast_to(array(q, peer_of(x)), shape=shape)
         low, high, part = _beside(method, q, count)
     else:
-        # For each count as NumPy computes it: by a rounding, a place is a whole number or is none.
+        # Positions are tabulated for each count by NumPy, because rounding decides whether a position is whole.
         counts = np.arange(n + 1, dtype=q.dtype if np.shape(q) else float).reshape(-1, *[1] * depth)
         whole = (n + 1, *np.shape(q))
         rows = _beside(method, np.broadcast_to(q, whole), np.broadcast_to(counts, whole))
@@ -277,7 +279,7 @@ def _computed(x: Any, count: Any, q: Any, method: str, depth: int) -> tuple[Any,
     last = _at(ordered, ordered.shape[-1] - 1)
     if x.dtype.kind != "f" or method in _DISCRETE:
         return below, last
-    same = logical_and(equal(below, above), isinf(below))  # which have no difference
+    same = logical_and(equal(below, above), isinf(below))  # their difference would be nan
     return where(same, below, _between(below, above, to_dtype(part, x.dtype))), last
 
 

@@ -15,7 +15,7 @@ from tracegrad.numpy_api.shapes import moveaxis
 from tracegrad.ops.elementwise.table import absolute, equal, exp, log, logical_or, multiply, not_equal, sign, where
 from tracegrad.ops.shape.linear import reshape, stop_gradient
 
-# In traced code they are replaced before NumPy dispatches.
+# Traced code calls these functions without a dispatch; here they are registered for other code.
 implements(np.linspace)(linspace)
 implements(np.logspace)(logspace)
 
@@ -41,7 +41,7 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     count = num.__index__()
     logs = linspace(log(absolute(first)), log(absolute(last)), count, endpoint)
     out = multiply(exp(logs), side if known else where(logical_or(zero, across), np.nan, side))
-    if count:  # both ends are what is given
+    if count:  # both ends are exact
         number = reshape(np.arange(count), shape=(count, *(1,) * (len(out.shape) - 1)))
         out = where(equal(number, 0), first, out)
         out = where(equal(number, count - 1), last, out) if endpoint and count > 1 else out

@@ -40,7 +40,7 @@ from tracegrad.ops.shape.linear import flip, pad, reshape
 # -- interp ------------------------------------------------------------------------------------------------------------
 @implements(np.interp)
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
-    """`np.interp`, with derivatives with respect to all arguments; at a corner that of the piece on the right."""
+    """`np.interp`, with derivatives with respect to all arguments; at a corner, those of the piece on the right."""
     peer = peer_of(x, xp, fp, left, right, period)
     v, points, values = (to_float(array(u, peer)) for u in (x, xp, fp))
     v, points = to_dtype(v, float), to_dtype(points, float)
@@ -54,7 +54,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 
 
 def _periodic(x: Any, xp: Any, fp: Any, period: Any) -> tuple[Any, Any, Any]:
-    """Extend one period by a neighbouring point at either end."""
+    """Sort the points of one period, and add a neighbouring point at either end."""
     period = abs(period)
     x, xp = remainder(x, period), remainder(xp, period)
     n = xp.shape[0]

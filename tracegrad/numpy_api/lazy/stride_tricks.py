@@ -1,4 +1,4 @@
-"""Sliding windows and views by strides, whose elements are computed where they are used."""
+"""Sliding windows and views by strides, gathered from the elements of the array."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from tracegrad.ops.elementwise.table import where
 from tracegrad.ops.nn.im2col import patches
 from tracegrad.ops.shape.linear import reshape, transpose
 
-# The derivative of patches is a sum of as many parts as a window has elements; of larger ones it is scattered.
+# The most elements of a window for the op `patches`, whose derivative has one summand for each. Larger windows are
+# gathered, and their derivative is scattered.
 MOST_PARTS = 64
 
 
@@ -62,7 +63,7 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: b
 
 
 def _one_by_one(x: Any, axes: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
-    """Return the windows along one axis after the other."""
+    """Gather the windows along one axis after the other."""
     for k, n in zip(axes, sizes):
         places = np.arange(x.shape[k] - n + 1)[:, None] + np.arange(n)
         x = picked(x, constant(places, peer_of(x)), k)
@@ -98,8 +99,8 @@ def as_strided(x: Any, shape: Any = None, strides: Any = None, subok: bool = Fal
 def view_of_places(x: Any, result: Any, places: np.ndarray[Any, Any], lying: Callable[[Any], Any]) -> Any:
     """Register `result`, the elements of `x` at these positions, as a view of `x`; `lying` maps ndarrays.
 
-    If several elements of the view are one element of `x`, an update is refused, because a new value of the view does
-    not say which of them was written.
+    If several elements of the view alias one element of `x`, an update is refused: a new value of the view does not
+    show which of them was written.
     """
     if not getattr(x, "_tracks_views", False):
         return result

@@ -94,7 +94,7 @@ def _hypotenuse(x: Any, axes: Any) -> Any:
     return where(zero, 0.0, sqrt(where(zero, 1.0, total)))
 
 
-# On floats, along some axes.
+# Reductions of floats along some axes that have a rule of their own.
 _REDUCED: dict[str, Callable[[Any, tuple[int, ...]], Any]] = {
     "fmax": nanmax,
     "fmin": nanmin,
@@ -174,7 +174,7 @@ def reduce(function: Ufunc, a: Any, axis: Any = 0, dtype: Any = None, out: Any =
 
 # -- accumulate --------------------------------------------------------------------------------------------------------
 def _doubled(function: Ufunc, x: Any, axis: int) -> Any:
-    """Combine each element with all before it by an associative function, twice as many in every step."""
+    """Combine each element with all before it by an associative function; the reach doubles in every step."""
     n, reach = x.shape[axis], 1
     while reach < n:
         later = function(along(x, axis, 0, n - reach), along(x, axis, reach, n))
@@ -242,7 +242,7 @@ def outer(function: Ufunc, a: Any, b: Any, /, **kwargs: Any) -> Any:
 
 # -- at ----------------------------------------------------------------------------------------------------------------
 def at(function: Ufunc, a: Any, indices: Any, b: Any = None, /) -> None:
-    """`ufunc.at`: unbuffered, so equal indices count one after the other; traced ones run step by step."""
+    """`ufunc.at`: unbuffered, so equal indices are updated one after the other; traced ones run step by step."""
     if not hasattr(a, "_assign"):
         raise refuse(f"{public_ufunc(function)}.at on an ndarray that the traced function did not make")
     entries = indices if isinstance(indices, tuple) else (indices,)
@@ -306,7 +306,7 @@ def _iterations(spots: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
 
 # -- axes=, keepdims= --------------------------------------------------------------------------------------------------
 def axes(function: Ufunc, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Wrap a function of vectors and matrices for arrays with these along other axes than the last ones."""
+    """Apply a function of vectors and matrices along other axes than the last ones."""
     where_, saved = kwargs.pop("axes", None), kwargs.pop("keepdims", False)
     cores = [[name.strip() for name in group.split(",") if name.strip()] for group in
              re.findall(r"\(([^)]*)\)", function.signature)]  # fmt: skip
@@ -320,7 +320,7 @@ def axes(function: Ufunc, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     moved = [moveaxis(x, place, tuple(range(-len(place), 0))) for x, place in zip(args, places)]
     result = function(*moved, **kwargs)
     target = places[len(args)] if len(places) > len(args) else ()
-    if saved:  # the vectors are gone, and leave an axis where they were in the first input
+    if saved:  # an axis of size 1 replaces the reduced vectors at their axis of the first input
         target = places[0]
         result = reshape(result, shape=(*result.shape, *(1,) * len(target)))
     return moveaxis(result, tuple(range(-len(target), 0)), target) if target else result
