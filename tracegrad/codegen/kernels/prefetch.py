@@ -13,8 +13,8 @@ from tracegrad.avals import dtype_named
 from tracegrad.codegen.instr.scalar import I64
 from tracegrad.codegen.kernels.vectorize import LIGHTEST
 from tracegrad.codegen.loopir.kernel import Kernel, Load
-from tracegrad.codegen.target.cache_lines import LINE
 from tracegrad.codegen.vecmath.lanes import prefetch
+from tracegrad.target.cache_lines import LINE
 
 if TYPE_CHECKING:
     from tracegrad.codegen.kernels.vector_kernel import VectorLoop

@@ -17,8 +17,8 @@ from tracegrad.codegen.instr.support import loop
 from tracegrad.codegen.kernels.fma import computed
 from tracegrad.codegen.kernels.vectorize import LIGHTEST, vector_bytes
 from tracegrad.codegen.loopir.kernel import Compute, Kernel, Load, Operand, Store
-from tracegrad.codegen.target.cache_lines import LINE
 from tracegrad.codegen.vecmath.lanes import of_lanes, splat
+from tracegrad.target.cache_lines import LINE
 
 if TYPE_CHECKING:
     from tracegrad.codegen.kernels.scalar_kernel import KernelEmitter

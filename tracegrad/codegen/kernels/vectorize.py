@@ -29,7 +29,7 @@ from tracegrad.codegen.loopir.kernel import (
 )
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.scalar_templates import COST
-from tracegrad.codegen.target.cpu import cpu_name, features, has_masks_of_bytes
+from tracegrad.target.cpu import cpu_name, features, has_masks_of_bytes
 
 __all__ = [
     "Vectors", "dear_bytes", "dependent", "is_across", "narrowest_bytes", "rounded_up", "step_of", "stride_of",

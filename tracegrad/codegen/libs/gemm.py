@@ -23,8 +23,8 @@ from tracegrad.codegen.instr.scalar import I64
 from tracegrad.codegen.instr.support import loop, smaller
 from tracegrad.codegen.kernels.transpose_tiling import transposed
 from tracegrad.codegen.libs.gemm_writer import I8, I32, Writer
-from tracegrad.codegen.target.cpu import features, has_small_kernels
 from tracegrad.codegen.vecmath.lanes import number, prefetch, splat
+from tracegrad.target.cpu import features, has_small_kernels
 
 __all__ = ["GEMM", "LARGEST", "gemm_module", "is_small_product"]
 

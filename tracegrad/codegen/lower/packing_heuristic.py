@@ -6,9 +6,9 @@ operand fetches all of its lines. A packed copy fetches them once.
 
 from __future__ import annotations
 
-from tracegrad.codegen.target.cache_lines import LINE
 from tracegrad.ir import Node
 from tracegrad.ops.core.forms import Along
+from tracegrad.target.cache_lines import LINE
 
 __all__ = ["is_head", "is_worth_a_copy"]
 

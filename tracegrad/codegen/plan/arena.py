@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tracegrad.codegen.target.cache_lines import LINE, PAGE, STEP
+from tracegrad.target.cache_lines import LINE, PAGE, STEP
 
 __all__ = ["Arena", "room_for"]
 

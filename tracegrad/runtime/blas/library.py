@@ -40,10 +40,10 @@ from typing import SupportsIndex
 
 from tracegrad.codegen.libs.block_transpose import MIRROR, mirror_module
 from tracegrad.codegen.libs.gemm import GEMM, gemm_module
-from tracegrad.codegen.target.cpu import features, has_small_kernels, is_zen
 from tracegrad.runtime.blas import gemm_selection, pack_operand, parallel_gemm, syrk
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.threads import pool
+from tracegrad.target.cpu import features, has_small_kernels, is_zen
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["ROUTINES", "address", "get_num_threads", "info", "set_num_threads"]

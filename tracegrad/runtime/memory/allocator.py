@@ -17,8 +17,8 @@ from string import Template
 from typing import Any
 
 from tracegrad.codegen.entry.entry_point import HUGE_BYTES
-from tracegrad.codegen.target.cache_lines import LINE, PAGE, STEP
 from tracegrad.runtime.compile import jit
+from tracegrad.target.cache_lines import LINE, PAGE, STEP
 
 __all__ = ["IDLE_BYTES", "LARGE_BYTES", "SLOTS", "idle_bytes", "memory_handler", "release_idle"]
 
