@@ -1,1 +1,1 @@
-"""Describe the target CPU of generated code: its features, cache lines and pages."""
+"""Describe the target of generated code: the CPU, and the tuning constants for it."""

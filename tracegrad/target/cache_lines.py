@@ -1,6 +1,7 @@
 """Sizes of cache lines and pages, which decide the alignment of buffers."""
 
+from tracegrad.target.tuning import TUNING
+
 __all__ = ["LINE", "PAGE", "STEP"]
 
-LINE, PAGE = 64, 4096  # bytes of a cache line and of a page
-STEP = 27  # lines between page offsets of consecutive blocks: up to six blocks are at least seven lines apart
+LINE, PAGE, STEP = TUNING.memory.cache_line, TUNING.memory.page, TUNING.memory.block_offset

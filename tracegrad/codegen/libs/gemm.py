@@ -25,30 +25,31 @@ from tracegrad.codegen.kernels.transpose_tiling import transposed
 from tracegrad.codegen.libs.gemm_writer import I8, I32, Writer
 from tracegrad.codegen.vecmath.lanes import number, prefetch, splat
 from tracegrad.target.cpu import features, has_small_kernels
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["GEMM", "LARGEST", "gemm_module", "is_small_product"]
 
 GEMM = "tg_gemm."
-LARGEST = 16  # rows and columns of the products in batches that the generated GEMM computes
-DEEPEST = 256  # columns of a strip: it then fits in the first-level cache
-STRIPS = 4  # full strips packed at the same time, in the second-level cache: a part of B is read once for all
-BLOCK = 1 << 20  # bytes of a block of B
-LYING = 1 << 14  # maximum span in bytes of the columns of a strip that is not packed,
-LONG_LYING = 1 << 18  # the same for 64-byte vectors, unless columns share cache sets
-READABLE = 1 << 16  # maximum span in bytes of the rows of a transposed B that is not packed
-SHALLOW = 16  # rows of B that are never packed
-REREAD = 32  # bytes of a row of strips up to which a transposed B is not packed
-FEWEST = 16  # minimum columns of B for packing a strip of A; half as many if its columns collide:
-CROWDED = 2048  # strides that are multiples of so many bytes share cache sets, multiples of a page
-PAGE = 4096  # share a single one, which has
-WAYS = 8  # lines
-ROWS = 8  # rows of a transposed B packed together: they fit in the first-level cache
-SHORT = 128  # bytes of short columns, whose successors no hardware prefetcher predicts. They
-NEAR = 1 << 18  # are prefetched if they span more bytes than the second-level cache holds,
-STREWN = 1024  # as are columns of results with this stride in bytes
-AHEAD = 3  # prefetch distance in parts of B
-NARROW = 4  # columns of the narrow parts of B
-GROUP = 3  # neighbouring columns that share a pointer, with strides as indices
+LARGEST = TUNING.gemm.max_batched_size
+DEEPEST = TUNING.gemm.strip_columns
+STRIPS = TUNING.gemm.packed_strips
+BLOCK = TUNING.gemm.block_bytes
+LYING = TUNING.gemm.max_unpacked_span
+LONG_LYING = TUNING.gemm.max_unpacked_span_of_wide_vectors
+READABLE = TUNING.gemm.max_unpacked_row_span
+SHALLOW = TUNING.gemm.max_unpacked_rows
+REREAD = TUNING.gemm.max_reread_bytes
+FEWEST = TUNING.gemm.min_columns
+CROWDED = TUNING.gemm.crowded_stride
+PAGE = TUNING.gemm.set_stride
+WAYS = TUNING.gemm.ways
+ROWS = TUNING.gemm.packed_rows
+SHORT = TUNING.gemm.max_short_column
+NEAR = TUNING.gemm.min_prefetched_span
+STREWN = TUNING.gemm.min_prefetched_stride
+AHEAD = TUNING.gemm.prefetched_parts
+NARROW = TUNING.gemm.narrow_columns
+GROUP = TUNING.gemm.pointer_columns
 
 
 def is_small_product(m: int, n: int, k: int, letters: str) -> bool:

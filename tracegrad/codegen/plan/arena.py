@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tracegrad.target.cache_lines import LINE, PAGE, STEP
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["Arena", "room_for"]
 
-MOST_BLOCKS = 400  # maximum blocks of an improved placement, whose time is quadratic
+MOST_BLOCKS = TUNING.memory.max_improved_blocks
 
 
 class Arena:

@@ -27,10 +27,11 @@ from tracegrad.avals import is_literal
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.elementwise.table import add, multiply, negative, subtract
 from tracegrad.passes.core.rewriter import Hook, Rewriter
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["MOST_TERMS", "collect"]
 
-MOST_TERMS = 16  # a sum of more is a term itself, so that the work is linear in the size of the graph
+MOST_TERMS = TUNING.passes.max_terms
 
 
 class Sum(NamedTuple):

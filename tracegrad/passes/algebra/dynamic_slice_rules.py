@@ -22,13 +22,14 @@ from tracegrad.passes.algebra.accumulator_init import begins_with_zeros
 from tracegrad.passes.algebra.shape_rules import rule_for
 from tracegrad.passes.core.constant_folding import constant, full_like, is_zero, reshaped
 from tracegrad.passes.core.rewriter import in_loop, is_free, node_of, operand, producer
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["into_array", "into_sum", "with_term_again"]
 
 Shape = tuple[int, ...]
 
-LEAST = 256  # elements of an array of which it is worth to touch a part only
-SMALL = 16  # times a window that is small
+LEAST = TUNING.passes.min_sliced
+SMALL = TUNING.passes.min_slice_ratio
 MOST_MET = 100  # what is looked through for windows
 
 

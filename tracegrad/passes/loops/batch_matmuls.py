@@ -21,13 +21,14 @@ from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
 from tracegrad.ops.shape.linear import reshape, transpose
 from tracegrad.passes.core.constant_folding import is_zero
 from tracegrad.passes.core.rewriter import rewrite
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["join_products_of_iterations"]
 
-FEWEST = 4  # turns
-MOST_ROWS = 64  # of a product that gains by having those of other turns beside it
-LEAST = 1 << 14  # multiply-adds of a turn, below which a loop has better to do than BLAS
-ROOM = 1 << 25  # bytes for what all turns give or are given
+FEWEST = TUNING.passes.min_batched_iterations
+MOST_ROWS = TUNING.passes.max_batched_rows
+LEAST = TUNING.passes.min_batched_work
+ROOM = TUNING.passes.max_batched_bytes
 
 
 def join_products_of_iterations(graph: Graph) -> Graph:

@@ -18,12 +18,12 @@ from tracegrad.ops.core.op import Op
 from tracegrad.ops.core.result import result
 from tracegrad.passes.loops.dead_results import trim
 from tracegrad.passes.simplify.simplify import simplify
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["share", "share_loops"]
 
 
-# Among more nodes than these none is looked for that shares work: each is compared with all others.
-MOST_LOOPS = 128
+MOST_LOOPS = TUNING.passes.max_compared_loops
 
 
 def share_loops(graph: Graph) -> Graph:

@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 from tracegrad.ops.elementwise.table import greater, less
 from tracegrad.ops.shape.linear import fresh, full
+from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.abort import FOLDED, ITERATION_BY_ITERATION, WITHIN
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
 from tracegrad.trace.loops.long_loop_hints import Look, look, note_long, was_long
@@ -26,11 +27,12 @@ from tracegrad.trace.values.python_arithmetic import bounded, bounds
 
 __all__ = ["FEWEST_AROUND", "Counter", "counter_of", "counting", "fold_around", "number_of_loop"]
 
-# A loop is folded if its turns have come to so many nodes, and there are a part of that to come, or it has run before;
-# or if one within or around it is folded. It has so many turns then, or around one so many. If its turns ask for values
-# it is folded too, and has so many turns around none, or within one. After three turns it is folded if all seem to come
-# to that part of so many nodes; what all turns share is recorded in the first of them, which tells nothing of the rest.
-MOST_NODES, FEWEST_ITERATIONS, FEWEST_AROUND, FEWEST_WITHIN, PART, SEEN = 3000, 8, 4, 3, 0.3, 3
+MOST_NODES = TUNING.loops.max_recorded_nodes
+FEWEST_ITERATIONS = TUNING.loops.min_folded
+FEWEST_AROUND = TUNING.loops.min_folded_around
+FEWEST_WITHIN = TUNING.loops.min_folded_within
+PART = TUNING.loops.min_remaining_part
+SEEN = TUNING.loops.estimated_after
 
 
 class Counter:
