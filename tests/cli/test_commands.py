@@ -19,6 +19,8 @@ from tracegrad.cli.errors import UsageError
 from tracegrad.cli.explain import argument
 from tracegrad.runtime.compile.disk_cache import default_cache
 from tracegrad.settings import settings
+from tracegrad.target.constants import constants
+from tracegrad.target.tuning import TUNING
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +55,19 @@ def test_info_measures_when_asked(capsys):
     _, out, _ = told(capsys, "info", "--measure")
     assert re.search(r"^memory +\d+\.\d GB/s$", out, re.MULTILINE)
     assert re.search(r"^peak +\d+ Gflop/s in f32, \d+ Gflop/s in f64$", out, re.MULTILINE)
+
+
+def test_info_lists_the_tuning_constants_when_asked(capsys):
+    _, short, _ = told(capsys, "info")
+    _, out, _ = told(capsys, "info", "--tuning")
+    assert f"{TUNING.name}, {len([*constants(TUNING)])} constants" in short
+    assert "gemm.block_bytes" not in short
+    lines = {line.split()[0]: line for line in out.partition("\n\n")[2].splitlines()}
+    for each in constants(TUNING):
+        line = lines.pop(each.name)
+        assert f" {each.unit}: {each.meaning} ({each.source})" in line
+        assert isinstance(each.value, tuple) or line.split()[1] == str(each.value)
+    assert not lines
 
 
 # -- cache -----------------------------------------------------------------------------------------------------

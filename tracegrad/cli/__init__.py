@@ -1,6 +1,6 @@
 """Commands of `python -m tracegrad`: each yields lines of text, and returns an exit code.
 
-    info                     versions, the CPU, BLAS, threads, the cache, and how calls are made
+    info                     versions, the CPU, BLAS, threads, the cache, how calls are made, tuning constants
     cache ls|verify|clear    the disk cache: list it, check it, empty it
     bench                    compiled code, eager mode and NumPy on this machine, in a few seconds
     explain TARGET ARG ...   the compiled form of a function; a target is module:function, or file.py:function

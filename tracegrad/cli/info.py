@@ -1,4 +1,4 @@
-"""Command `info`: versions and hardware, for bug reports."""
+"""Command `info`: versions, hardware and tuning constants, for bug reports."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from tracegrad.runtime.diagnostics.machine_peaks import machine
 from tracegrad.runtime.execution.entry_callable import unsupported_reason
 from tracegrad.runtime.threads.pool import num_threads
 from tracegrad.settings import settings
+from tracegrad.target.constants import TuningConstant, constants
+from tracegrad.target.tuning import TUNING
 from tracegrad.utils.formatting import amount
 
 __all__ = ["add_to"]
@@ -31,15 +33,30 @@ def add_to(commands: Any) -> None:
     """Add the command to the parser."""
     result = commands.add_parser("info", help="versions, the CPU, BLAS, threads, the cache")
     result.add_argument("--measure", action="store_true", help="measure the bandwidth of memory and the peak, for 1 s")
+    result.add_argument("--tuning", action="store_true", help="list the tuning constants of this CPU")
     result.set_defaults(run=_info)
 
 
 def _info(given: argparse.Namespace) -> Lines:
-    facts = [*_versions(), *_hardware(), *_code(), *(_speed() if given.measure else ())]
+    yield from _aligned([*_versions(), *_hardware(), *_code(), *(_speed() if given.measure else ())])
+    if given.tuning:
+        yield ""
+        yield from _aligned([(each.name, _declared(each)) for each in constants(TUNING)])
+    return 0
+
+
+def _aligned(facts: list[tuple[str, str]]) -> Iterator[str]:
     width = max(len(name) for name, _ in facts)
     for name, value in facts:
         yield f"{name.ljust(width)}  {value}"
-    return 0
+
+
+def _declared(each: TuningConstant) -> str:
+    """The value of a constant, its unit, its meaning and its source."""
+    value = each.value
+    if isinstance(value, tuple):
+        value = ", ".join(f"{name} {cost}" for name, cost in value)
+    return f"{value} {each.unit}: {each.meaning} ({each.source})"
 
 
 def _versions() -> Iterator[tuple[str, str]]:
@@ -71,6 +88,7 @@ def _code() -> Iterator[tuple[str, str]]:
     folder, count, size = default_cache().info()
     yield "cache", f"{folder}: {count} files, {amount(size, 'B')}" if folder else "off"
     yield "settings", ", ".join(str(settings)[len("Settings(") : -1].split(", "))
+    yield "tuning", f"{TUNING.name}, {len([*constants(TUNING)])} constants (info --tuning lists them)"
 
 
 def _speed() -> Iterator[tuple[str, str]]:

@@ -25,12 +25,12 @@ from tracegrad.ops.elementwise.table import add, maximum, minimum, subtract
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice
 from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.shape.linear import fresh, full, reshape, slice
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["moved_into", "read_before"]
 
 _PARTS = (slice, dynamic_slice, gather)
-# Minimum ratio of the sizes of an unwritten array and a part of it that is hoisted.
-SMALL = 2
+SMALL = TUNING.loops.min_hoisted_ratio
 
 
 # -- hoisted reads ---------------------------------------------------------------------------------------------

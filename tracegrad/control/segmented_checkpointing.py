@@ -18,6 +18,7 @@ from tracegrad.control.scan_op import scan
 from tracegrad.ir import Graph, Node, build, recorder
 from tracegrad.ops.shape.linear import concatenate, reshape, slice
 from tracegrad.settings import settings
+from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.sources.sources import Fixed, Item
 from tracegrad.utils.lazy_dataclass import record
@@ -25,8 +26,7 @@ from tracegrad.utils.log import log
 
 __all__ = ["Sizes", "division", "in_blocks", "joined", "run_in_segments", "segmented"]
 
-# Maximum number of nested divisions of a loop: each runs the iterations once more.
-MOST_LEVELS = 3
+MOST_LEVELS = TUNING.loops.max_checkpoint_levels
 
 
 # -- lengths of segments -----------------------------------------------------------------------------------------------

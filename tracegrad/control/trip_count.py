@@ -23,10 +23,11 @@ from tracegrad.ops.indexing.dynamic_slice import counted, dynamic_slice
 from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.shape.fill import arange
 from tracegrad.ops.shape.linear import broadcast_to, fresh, full, reshape, slice
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["counters", "in_iteration", "known_iterations", "limit_of", "most_iterations", "range_of", "with_room"]
 
-MOST_ROOM = 1 << 12  # maximum bound of a trip count for which a loop gets room
+MOST_ROOM = TUNING.loops.max_assumed_iterations
 DEEPEST = 30  # maximum depth of nodes in the analysis of ranges
 
 Range = tuple[float, float]

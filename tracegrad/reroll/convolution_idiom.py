@@ -22,10 +22,11 @@ from tracegrad.ops.nn.im2col import patches
 from tracegrad.ops.shape.linear import concatenate, reshape, slice
 from tracegrad.reroll.offset_slices import Window, operands_of_all, window_of
 from tracegrad.reroll.thresholds import FEWEST_ITERATIONS
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["Moved", "sums_of_windows"]
 
-ROOM = 1 << 25  # bytes of all windows; larger sums stay separate products
+ROOM = TUNING.loops.max_window_bytes
 
 Moved = Callable[[Node], Any]  # maps a node to its replacement, a value
 

@@ -18,7 +18,6 @@ from tracegrad.codegen.kernels.scalar_kernel import kernel_function
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.plan.planner import plan
 from tracegrad.codegen.program.region_function import module_of_pieces
-from tracegrad.codegen.target.cpu import converts_halves
 from tracegrad.ir import build, parse, run
 from tracegrad.ir.builder import recorder
 from tracegrad.ops import TABLE
@@ -26,6 +25,7 @@ from tracegrad.passes import optimize, without_complex, without_half
 from tracegrad.passes.dtypes.legalize import has_dtype
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.execution.program import compile_program
+from tracegrad.target.cpu import converts_halves
 
 HALF = np.float16
 EVERY = np.arange(2**16, dtype=np.uint16).view(HALF)  # all numbers there are, and all nans

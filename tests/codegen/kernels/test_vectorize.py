@@ -35,9 +35,9 @@ from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.plan.planner import plan
 from tracegrad.codegen.program.compilation_units import part_piece
 from tracegrad.codegen.program.region_function import leaves_loops, module_of_pieces
-from tracegrad.codegen.target.cpu import features
 from tracegrad.passes import optimize
 from tracegrad.runtime.compile import jit
+from tracegrad.target.cpu import features
 
 pytestmark = pytest.mark.usefixtures("optimized")
 

@@ -13,10 +13,10 @@ from numpy.lib.stride_tricks import as_strided, sliding_window_view
 import tracegrad as tg
 from tracegrad import llvmir as ir
 from tracegrad.codegen.kernels.scalar_kernel import kernel_function
-from tracegrad.codegen.target.cpu import features
 from tracegrad.runtime.dispatch import specializations
 from tracegrad.runtime.execution import strided_inputs
 from tracegrad.runtime.execution.program import Program
+from tracegrad.target.cpu import features
 
 WHOLE = (12, 10, 24)
 # By name, views of an array of that shape; and whether programs read them where they are.

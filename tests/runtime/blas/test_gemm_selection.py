@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from tracegrad.codegen.libs import gemm
-from tracegrad.codegen.target import cpu
 from tracegrad.runtime.blas import gemm_selection, library, parallel_gemm
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.threads import pool
+from tracegrad.target import cpu
 
 AVX2 = {"avx2", "fma"}
 AVX512 = {*AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl"}

@@ -166,5 +166,6 @@ def test_cpu_key_follows_numbas_switches_and_the_compilers_source(monkeypatch: p
     assert key(["native.py 100 5"]) == plain
     assert key(["native.py 100 6"]) != plain
     assert key(["native.py 100 5", os.path.join("trace", "tracer.py 100 5")]) == plain
+    assert key(["native.py 100 5", os.path.join("target", "kernels.py 100 5")]) != plain
     monkeypatch.setenv("NUMBA_CPU_NAME", "generic")
     assert key(["native.py 100 5"]) != plain

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from native_squares import SQUARES, run_squares
 
-from tracegrad.codegen.target import cpu
 from tracegrad.runtime.compile import jit, pass_pipelines
+from tracegrad.target import cpu
 
 
 @pytest.fixture(autouse=True)

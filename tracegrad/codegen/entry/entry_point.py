@@ -27,12 +27,12 @@ from string import Template
 from tracegrad.codegen.entry.prologue import AROUND
 from tracegrad.codegen.entry.signature import DTYPE_OFFSET, SLOT_BYTES, Apart, Container, Flag, Place, Word
 from tracegrad.codegen.instr.safepoints import INTERRUPTED
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["ENTRY", "HUGE_BYTES", "OFFSETS", "entry_ir"]
 
 ENTRY = "tg_entry"
-# Minimum bytes of memory that is advised to use huge pages, as in NumPy.
-HUGE_BYTES = 2**22 if sys.platform == "linux" else 2**62
+HUGE_BYTES = TUNING.memory.min_huge_bytes if sys.platform == "linux" else 2**62
 
 # Field offsets that the machine code uses, in bytes.
 OFFSETS = {
@@ -44,8 +44,7 @@ _SIZES = {
     "ALIGNED": 0x0100,
     "SLOT_BYTES": SLOT_BYTES,
     "INTERRUPTED": INTERRUPTED,
-    # Maximum bytes of an arena on the stack. Calls share a larger arena, because touching fresh memory is expensive.
-    "STACK_ARENA": 4096,
+    "STACK_ARENA": TUNING.memory.stack_arena,
     "HUGE_PAGE": 2**21,
     "HUGE_BYTES": HUGE_BYTES,
 }

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.target.cpu import converts_halves
 from tracegrad.codegen.vecmath.lanes import element_of, number, shaped
+from tracegrad.target.cpu import converts_halves
 
 __all__ = ["OF_FLOATS", "half_value"]
 

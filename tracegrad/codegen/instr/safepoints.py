@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from string import Template
 
+from tracegrad.target.tuning import TUNING
+
 __all__ = ["INTERRUPTED", "LOOK_SYMBOLS", "iterations_between_looks", "look_module"]
 
 INTERRUPTED = 5
-LOOK_COST = 20_000_000  # cost units of the iterations between two polls
+LOOK_COST = TUNING.threads.poll_cost
 LOOK_SYMBOLS = (
     "PyEval_RestoreThread", "PyEval_SaveThread", "PyErr_CheckSignals", "PyGILState_Ensure",
     "PyGILState_GetThisThreadState", "PyGILState_Release", "PyThread_get_thread_ident",

@@ -16,8 +16,8 @@ from tracegrad import llvmir as ir
 from tracegrad.codegen import vecmath
 from tracegrad.codegen.instr.float_bits import OF_FLOATS, half_value
 from tracegrad.codegen.loopir.kernel import FIRST, SCATTERS, STOPS, Reduce
-from tracegrad.codegen.target.cpu import has_masks_of_bytes
 from tracegrad.codegen.vecmath.lanes import element_of, horizontal, lanes_of, number, of_lanes, shaped
+from tracegrad.target.cpu import has_masks_of_bytes
 
 __all__ = [
     "BOOL",

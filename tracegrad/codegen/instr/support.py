@@ -18,11 +18,12 @@ from tracegrad import llvmir as ir
 from tracegrad.avals import dtype_named
 from tracegrad.codegen.instr.scalar import BOOL, I64, combine, memory_type
 from tracegrad.codegen.vecmath.lanes import splat
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["MERGED", "OF_WORDS", "TASK", "fetch_places", "fill", "loop", "signature", "smaller", "support_module"]
 
 MERGED = ("tg_merge", "tg_combine")
-_LANES = {"f32": 16, "f64": 8}
+_LANES = {name: TUNING.vectorization.merged_bytes // dtype_named(name).itemsize for name in ("f32", "f64")}
 _POINTER = ir.IntType(8).as_pointer()
 TASK = ir.FunctionType(ir.VoidType(), [_POINTER, I64])
 OF_WORDS = ir.FunctionType(

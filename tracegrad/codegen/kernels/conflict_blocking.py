@@ -16,11 +16,12 @@ from tracegrad.codegen.instr.support import loop
 from tracegrad.codegen.kernels.loop_order import is_serial
 from tracegrad.codegen.loopir.kernel import Kernel, Reduce, accesses
 from tracegrad.codegen.loopir.polynomial import Poly
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["in_stretches", "steps_across"]
 
-STRETCH = 8  # elements of a block
-COLLIDING = 512  # strides, in elements, conflict if they are multiples of this number
+STRETCH = TUNING.transposition.conflict_block
+COLLIDING = TUNING.transposition.conflict_stride
 
 
 def steps_across(kernel: Kernel) -> list[Poly]:

@@ -30,11 +30,12 @@ from tracegrad.codegen.loopir.kernel import (
 )
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.steps import Launch
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["Count", "First", "Search", "first_of", "search_of", "searching", "stop_early"]
 
-COUNTED = 4  # vectors of booleans per iteration
-LONG = 256  # minimum elements of a row for an early exit: the vectors of an iteration
+COUNTED = TUNING.vectorization.counted_vectors
+LONG = TUNING.vectorization.min_early_exit
 
 
 class Search(NamedTuple):

@@ -15,12 +15,13 @@ from typing import Any
 
 from tracegrad.codegen.loopir.kernel import Compute, Guard, Index, Kernel, Load, Loop, Operand, Reduce, Store, flattened
 from tracegrad.codegen.loopir.polynomial import Poly
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["write_out_choices", "write_out_reductions"]
 
-MOST = 96  # maximum instructions of a body, before and after unrolling
-MOST_OF_CHOICES = 240  # the same, for a kernel without reductions
-MOST_TIMES = 16  # maximum copies of a body
+MOST = TUNING.unrolling.max_instructions
+MOST_OF_CHOICES = TUNING.unrolling.max_choice_instructions
+MOST_TIMES = TUNING.unrolling.max_copies
 _OF_CHOICES = frozenset([Compute, Load, Index, Guard, Store])
 
 

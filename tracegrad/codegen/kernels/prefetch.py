@@ -13,17 +13,18 @@ from tracegrad.avals import dtype_named
 from tracegrad.codegen.instr.scalar import I64
 from tracegrad.codegen.kernels.vectorize import LIGHTEST
 from tracegrad.codegen.loopir.kernel import Kernel, Load
-from tracegrad.codegen.target.cache_lines import LINE
 from tracegrad.codegen.vecmath.lanes import prefetch
+from tracegrad.target.cache_lines import LINE
+from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
     from tracegrad.codegen.kernels.vector_kernel import VectorLoop
 
 __all__ = ["computes_much", "fetch_ahead"]
 
-ROWS = 4  # prefetch distance in rows
-LINES = 8  # prefetch distance in cache lines, in contiguous memory
-MUCH = 16  # cost units per loaded element
+ROWS = TUNING.prefetching.rows
+LINES = TUNING.prefetching.lines
+MUCH = TUNING.prefetching.min_cost_per_load
 
 
 def computes_much(kernel: Kernel) -> bool:

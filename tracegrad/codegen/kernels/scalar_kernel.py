@@ -47,11 +47,12 @@ from tracegrad.codegen.kernels.unroll_and_jam import jam_of
 from tracegrad.codegen.kernels.vectorize import LIGHTEST, is_across, vectors_of
 from tracegrad.codegen.loopir.kernel import FIRST, Check, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
 from tracegrad.codegen.loopir.polynomial import Poly
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["declared_kernel", "kernel_function", "kernel_symbol"]
 
 I32 = ir.IntType(32)
-STACK_ALIGNMENT = 64  # bytes: a vector on the stack is in one cache line
+STACK_ALIGNMENT = TUNING.memory.stack_alignment
 
 
 def kernel_function(module: ir.Module, kernel: Kernel, name: str) -> ir.Function:

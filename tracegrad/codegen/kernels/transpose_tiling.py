@@ -17,8 +17,9 @@ from tracegrad.codegen.instr.support import loop
 from tracegrad.codegen.kernels.fma import computed
 from tracegrad.codegen.kernels.vectorize import LIGHTEST, vector_bytes
 from tracegrad.codegen.loopir.kernel import Compute, Kernel, Load, Operand, Store
-from tracegrad.codegen.target.cache_lines import LINE
 from tracegrad.codegen.vecmath.lanes import of_lanes, splat
+from tracegrad.target.cache_lines import LINE
+from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
     from tracegrad.codegen.kernels.scalar_kernel import KernelEmitter
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["Tiles", "in_tiles", "tiles_of", "transposed"]
 
 I32 = ir.IntType(32)
-GROUP = 16  # bytes within which neighbours are interleaved by one instruction
-WORDS = 32  # bytes of vectors of 4- and 8-byte elements; longer ones may cross cache lines
-MOST_TRANSPOSED = 2  # transposed arrays whose tiles fit in registers
-STRIP = 256  # columns of a strip
-SMALL = 8  # elements of an edge, the minimum extent of a loop that is not unrolled
+GROUP = TUNING.transposition.interleaved_bytes
+WORDS = TUNING.transposition.vector_bytes
+MOST_TRANSPOSED = TUNING.transposition.max_arrays
+STRIP = TUNING.transposition.strip_columns
+SMALL = TUNING.transposition.small_edge
 
 
 class Tiles(NamedTuple):

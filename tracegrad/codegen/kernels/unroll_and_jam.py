@@ -9,13 +9,14 @@ from tracegrad.avals import dtype_named
 from tracegrad.codegen.kernels.loop_order import is_serial
 from tracegrad.codegen.kernels.vectorize import LIGHTEST, Vectors
 from tracegrad.codegen.loopir.kernel import Compute, Index, Kernel, Load, Reduce, Store
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["Jam", "jam_of"]
 
-JAM = 4  # unroll factor
-LONGEST_JAMMED = 12  # instructions of a body
-WRITTEN_OUT = 32  # bytes of an innermost loop of constant extent that LLVM unrolls
-LONGEST_ROW = 512  # bytes of a jammed row that only waits for its additions
+JAM = TUNING.unrolling.jam_factor
+LONGEST_JAMMED = TUNING.unrolling.max_jam_instructions
+WRITTEN_OUT = TUNING.unrolling.max_constant_bytes
+LONGEST_ROW = TUNING.unrolling.max_jam_row_bytes
 
 
 class Jam(NamedTuple):

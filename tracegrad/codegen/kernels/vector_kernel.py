@@ -25,8 +25,8 @@ from tracegrad.codegen.kernels.vector_memory import Memory
 from tracegrad.codegen.kernels.vectorize import DEAR, Vectors, dependent, step_of, stride_of
 from tracegrad.codegen.loopir.kernel import Compute, Guard, Index, Load, Operand, Reduce, Store, flattened
 from tracegrad.codegen.loopir.polynomial import Poly
-from tracegrad.codegen.target.cpu import stores_slowly_with_masks
 from tracegrad.codegen.vecmath.lanes import number, numbered, of_lanes, splat
+from tracegrad.target.cpu import stores_slowly_with_masks
 
 if TYPE_CHECKING:
     from tracegrad.codegen.kernels.scalar_kernel import KernelEmitter

@@ -12,8 +12,8 @@ from typing import Any
 from tracegrad import llvmir as ir
 from tracegrad.avals import dtype_named
 from tracegrad.codegen.instr.scalar import BOOL, I64, combine, memory_type
-from tracegrad.codegen.target.cpu import stores_slowly_with_masks
 from tracegrad.codegen.vecmath.lanes import number, of_lanes
+from tracegrad.target.cpu import stores_slowly_with_masks
 
 __all__ = ["Memory"]
 

@@ -29,27 +29,25 @@ from tracegrad.codegen.loopir.kernel import (
 )
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.scalar_templates import COST
-from tracegrad.codegen.target.cpu import cpu_name, features, has_masks_of_bytes
+from tracegrad.target.cpu import features, has_masks_of_bytes
+from tracegrad.target.tuning import TUNING, tuning
 
 __all__ = [
     "Vectors", "dear_bytes", "dependent", "is_across", "narrowest_bytes", "rounded_up", "step_of", "stride_of",
     "vector_bytes", "vectors_of", "vectors_to_look_at",
 ]  # fmt: skip
 
-LIGHTEST = 12  # maximum cost of an iteration that computes several vectors
+LIGHTEST = TUNING.vectorization.max_light_cost
 STRIDES = (2, 3, 4, -2, -3, -4)  # strides of loads by whole vectors and shuffles
-NEAR = 8  # maximum stride, in elements, at which LLVM shuffles whole vectors
-SHORT = 32  # bytes of the vectors of a memory-bound loop: longer ones may cross cache lines
-DEAR = 35  # minimum cost of a loop that is only emitted with masks, whose overhead is small then
-# Elementary functions of a dependence chain that is longer than out-of-order execution covers: two vectors are then
-# interleaved, at the cost of compile time.
-LONG = 6
-FEWEST = 3  # minimum elements of a row with an access of its own
-MOST_ROWS = 8  # rows in a vector: each strided row is a load
+NEAR = TUNING.vectorization.max_shuffled_stride
+SHORT = TUNING.vectorization.memory_vector_bytes
+DEAR = TUNING.vectorization.max_unmasked_cost
+LONG = TUNING.vectorization.min_interleaved_calls
+FEWEST = TUNING.vectorization.min_row_elements
+MOST_ROWS = TUNING.vectorization.max_rows
 # Operations that LLVM computes lane by lane.
 _SCALAR = frozenset({"remainder", "floor_divide"})
-# Minimum cost of an iteration per gather: cheap loops are faster with scalar loads.
-_PER_GATHER = 15
+_PER_GATHER = TUNING.vectorization.cost_per_gather
 
 
 class Vectors(NamedTuple):
@@ -65,21 +63,13 @@ class Vectors(NamedTuple):
 @cache
 def vector_bytes() -> int:
     """The width of masked vectors on this target; 0 if it does not use them."""
-    if "avx2" not in features():
-        return 0
-    # Other CPUs reduce their frequency after 64-byte vectors; LLVM does not use them there by default.
-    return 64 if has_masks_of_bytes() and cpu_name().startswith("znver") else 32
+    return tuning().vectorization.vector_bytes if "avx2" in features() else 0
 
 
 @cache
 def dear_bytes() -> int:
-    """The width of vectors in expensive loops that do not wait for memory.
-
-    Recent Intel CPUs do not slow down after 64-byte vectors. Short rows, with less than one vector or little more, are
-    slower with them.
-    """
-    wide = has_masks_of_bytes() and cpu_name().startswith(("sapphirerapids", "emeraldrapids", "graniterapids"))
-    return 64 if wide else vector_bytes()
+    """The width of vectors in expensive loops that do not wait for memory."""
+    return tuning().vectorization.compute_vector_bytes if vector_bytes() else 0
 
 
 @cache

@@ -16,11 +16,12 @@ from tracegrad.codegen.instr.scalar import I64
 from tracegrad.codegen.instr.support import loop, smaller
 from tracegrad.codegen.kernels.transpose_tiling import GROUP, WORDS, transposed
 from tracegrad.codegen.vecmath.lanes import of_lanes
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["MIRROR", "each_square", "loaded", "mirror_module", "stored", "transpose", "transposed"]
 
 MIRROR = "tg_mirror."
-BLOCK = 16  # elements of a block's edge: one or two cache lines
+BLOCK = TUNING.transposition.block_edge
 
 
 def transpose(b: Any, to: Any, apart: Any, source: Any, leading: Any, rows: Any, columns: Any) -> None:

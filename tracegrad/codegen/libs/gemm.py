@@ -23,32 +23,33 @@ from tracegrad.codegen.instr.scalar import I64
 from tracegrad.codegen.instr.support import loop, smaller
 from tracegrad.codegen.kernels.transpose_tiling import transposed
 from tracegrad.codegen.libs.gemm_writer import I8, I32, Writer
-from tracegrad.codegen.target.cpu import features, has_small_kernels
 from tracegrad.codegen.vecmath.lanes import number, prefetch, splat
+from tracegrad.target.cpu import features, has_small_kernels
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["GEMM", "LARGEST", "gemm_module", "is_small_product"]
 
 GEMM = "tg_gemm."
-LARGEST = 16  # rows and columns of the products in batches that the generated GEMM computes
-DEEPEST = 256  # columns of a strip: it then fits in the first-level cache
-STRIPS = 4  # full strips packed together, in the second-level cache: a part of B is read once for all
-BLOCK = 1 << 20  # bytes of a block of B
-LYING = 1 << 14  # maximum span in bytes of the columns of a strip that is not packed
-LONG_LYING = 1 << 18  # the same for 64-byte vectors, unless columns share cache sets
-READABLE = 1 << 16  # maximum span in bytes of the rows of a transposed B that is not packed
-SHALLOW = 16  # rows of B that are never packed
-REREAD = 32  # bytes of a row of strips up to which a transposed B is not packed
-FEWEST = 16  # minimum columns of B for packing a strip of A; half of them if columns of A share cache sets
-CROWDED = 2048  # columns share cache sets if their stride is a multiple of this number of bytes
-PAGE = 4096  # columns share one cache set if their stride is a multiple of this number of bytes
-WAYS = 8  # cache lines of a cache set
-ROWS = 8  # rows of a transposed B packed together: they fit in the first-level cache
-SHORT = 128  # maximum bytes of short columns, whose successors no hardware prefetcher predicts
-NEAR = 1 << 18  # minimum span in bytes of short columns that are prefetched, beyond the second-level cache
-STREWN = 1024  # minimum stride in bytes of columns of results that are prefetched too
-AHEAD = 3  # prefetch distance in parts of B
-NARROW = 4  # columns of the narrow parts of B
-GROUP = 3  # neighbouring columns that share a pointer, with strides as indices
+LARGEST = TUNING.gemm.max_batched_size
+DEEPEST = TUNING.gemm.strip_columns
+STRIPS = TUNING.gemm.packed_strips
+BLOCK = TUNING.gemm.block_bytes
+LYING = TUNING.gemm.max_unpacked_span
+LONG_LYING = TUNING.gemm.max_unpacked_span_of_wide_vectors
+READABLE = TUNING.gemm.max_unpacked_row_span
+SHALLOW = TUNING.gemm.max_unpacked_rows
+REREAD = TUNING.gemm.max_reread_bytes
+FEWEST = TUNING.gemm.min_columns
+CROWDED = TUNING.gemm.crowded_stride
+PAGE = TUNING.gemm.set_stride
+WAYS = TUNING.gemm.ways
+ROWS = TUNING.gemm.packed_rows
+SHORT = TUNING.gemm.max_short_column
+NEAR = TUNING.gemm.min_prefetched_span
+STREWN = TUNING.gemm.min_prefetched_stride
+AHEAD = TUNING.gemm.prefetched_parts
+NARROW = TUNING.gemm.narrow_columns
+GROUP = TUNING.gemm.pointer_columns
 
 
 def is_small_product(m: int, n: int, k: int, letters: str) -> bool:

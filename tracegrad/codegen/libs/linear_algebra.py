@@ -32,6 +32,7 @@ from tracegrad.codegen.vecmath.lanes import number, of_lanes
 from tracegrad.ir import Node
 from tracegrad.ops.linalg.factorizations import cholesky, cholesky_pullback
 from tracegrad.ops.linalg.solve import lu, lu_solve, solve, solve_triangular
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["NATIVE", "flags_of", "is_native", "lapack_module", "routines_of"]
 
@@ -40,7 +41,7 @@ POINTER = I8.as_pointer()
 CALLBACK = ir.FunctionType(I32, [I64, POINTER.as_pointer()])
 COUNT = max(CALLS.values()) + 1  # the word with the number of matrices
 FIRST = COUNT + 7  # words before the addresses
-LARGEST = 1024  # maximum rows of a matrix that is factored here, in one thread
+LARGEST = TUNING.factorization.max_rows
 
 _OPS = (cholesky, cholesky_pullback, lu, lu_solve, solve, solve_triangular)
 NATIVE = tuple(f"tg_step.{op.name}." for op in _OPS)

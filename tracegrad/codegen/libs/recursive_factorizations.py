@@ -17,16 +17,17 @@ from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import BOOL, I64
 from tracegrad.codegen.instr.support import TASK, loop
 from tracegrad.codegen.libs.block_transpose import transpose
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["CALLS", "NO", "YES", "Halves"]
 
 # The words with the addresses of the called routines.
 CALLS = {"potrf": 2, "trsm": 3, "gemm": 4, "gesv": 5, "getrf": 6, "fork": 7}
 
-LEAST = 64  # rows of a matrix that is not split
-SQUARE = 128  # rows of a symmetric product whose two triangles are both computed
-SHARE = 64  # right-hand sides that a thread solves for at a time
-FORKED = 1 << 20  # minimum multiply-adds for several threads
+LEAST = TUNING.factorization.leaf_rows
+SQUARE = TUNING.factorization.full_product_rows
+SHARE = TUNING.factorization.solved_columns
+FORKED = TUNING.factorization.min_forked_work
 
 I8, I32, VOID = ir.IntType(8), ir.IntType(32), ir.VoidType()
 POINTER = I8.as_pointer()

@@ -44,17 +44,18 @@ from tracegrad.ops.elementwise.bits import pack_bits, unpack_bits
 from tracegrad.ops.reduce.isin import is_member
 from tracegrad.ops.reduce.sorting import argsort, searchsorted, sorted_values
 from tracegrad.ops.shape.repeat_index import repeated_index
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["ORDERING", "SORTS", "is_ordering", "ordering_module", "ordering_words"]
 
 _OPS = (sorted_values, argsort, searchsorted, repeated_index, is_member, pack_bits, unpack_bits)
 ORDERING = tuple(f"tg_step.{op.name}." for op in _OPS)
 SORTS = ("tg_sort.", "tg_argsort.")  # followed by a dtype, and ".stable" for a stable sort
-TOGETHER = 8  # interleaved rows copied together: one cache line each time
+TOGETHER = TUNING.routines.copied_rows
 COUNTED = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool")
-FEW = 16  # number of integers sampled to reject counting sort
-APART = 6  # maximum range of a table, as a multiple of the number of integers, as in NumPy
-AT_A_TIME = 8  # values searched, and booleans tested, together
+FEW = TUNING.routines.sampled_values
+APART = TUNING.routines.max_table_factor
+AT_A_TIME = TUNING.routines.interleaved_searches
 
 SORT = ir.FunctionType(I32, [POINTER, I64, POINTER])
 ARGSORT = ir.FunctionType(I32, [POINTER, POINTER, I64, POINTER])

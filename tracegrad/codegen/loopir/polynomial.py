@@ -11,11 +11,12 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from tracegrad.locks import new_lock
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["ONE", "ZERO", "Poly", "poly"]
 
 Monomial = tuple[str, ...]
-_KEPT = 1 << 12  # cached results per operation
+_KEPT = TUNING.caches.polynomials
 
 
 class Poly:

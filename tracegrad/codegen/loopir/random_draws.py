@@ -10,12 +10,13 @@ import numpy as np
 
 from tracegrad.ir import Node
 from tracegrad.ops.calls.random_streams import draw
+from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Native", "native_of"]
 
 _KIND = "Generator PCG64"
-_MOST_BY_ZIGGURAT = 16  # maximum numbers in a compiled draw: a rare branch is too likely in a longer one
+_MOST_BY_ZIGGURAT = TUNING.routines.max_ziggurat_draws
 _MOST_BELOW = 2**32 - 2  # maximum range of compiled integers: each is drawn from 32 random bits
 
 

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from tracegrad.codegen.loopir.kernel import Operand, immediate
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["COMPARISONS", "COST", "FUNCTIONS", "evaluate", "functions_of", "lowerable", "template_cost"]
 
@@ -45,16 +46,8 @@ FUNCTIONS = _ANY | _BOOLEAN | _FLOAT | _INTEGER
 _RESULTS = {"isfinite": "bool", "isinf": "bool", "exponent": "i32", "half_bits": "u16", "half_value": "f32"}
 
 # Rough costs of one scalar operation, in cost units; an unlisted one costs 1.
-COST = {
-    "div": 4,
-    "sqrt": 5,
-    "floor_divide": 8,
-    "remainder": 12,
-    "power": 50,
-    "half_value": 6,
-    **dict.fromkeys(_WRITTEN, 6),
-}
-COST = dict.fromkeys(_FUNCTIONS, 20) | COST
+COST = dict.fromkeys(_FUNCTIONS, TUNING.costs.function) | dict.fromkeys(_WRITTEN, TUNING.costs.bits)
+COST |= dict(TUNING.costs.others)
 
 _BINARY = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
 _COMPARE = {ast.Lt: "lt", ast.LtE: "le", ast.Eq: "eq", ast.NotEq: "ne", ast.Gt: "gt", ast.GtE: "ge"}

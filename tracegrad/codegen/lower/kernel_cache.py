@@ -19,10 +19,11 @@ from tracegrad.codegen.lower.symbolic_shapes import Dims
 from tracegrad.ir import Node
 from tracegrad.ir.builder import key_of
 from tracegrad.locks import new_lock
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["Pattern", "forget", "known", "note"]
 
-MOST = 512  # cached kernels
+MOST = TUNING.caches.kernels
 
 
 class Pattern:

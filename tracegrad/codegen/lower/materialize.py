@@ -13,15 +13,16 @@ from typing import NamedTuple
 from tracegrad.codegen.lower.form_rules import HANDLERS, Handler, checks_indices, is_view, same_block
 from tracegrad.codegen.lower.matmul_layout import transposed_products, turnable_products
 from tracegrad.ir import Graph, Node
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["EARLY", "Storage"]
 
 EARLY = "read before a part is written over"  # the reason of a value that must not be computed later
 
-DEEPEST = 100  # inlined ops along one path: bounds the recursion of lowering
-HEAVIEST = 400  # inlined cost: bounds code size, because LLVM's time grows faster than the code
-DEAR_SCALAR = 60  # a value of one element is recomputed (and hoisted out of the loop) up to this cost
-DEAR = 12  # minimum cost of a value that is stored because kernels would compute it repeatedly
+DEEPEST = TUNING.fusion.max_depth
+HEAVIEST = TUNING.fusion.max_inlined_cost
+DEAR_SCALAR = TUNING.fusion.max_scalar_cost
+DEAR = TUNING.fusion.min_stored_cost
 
 
 class _Facts:

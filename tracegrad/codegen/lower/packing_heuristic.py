@@ -6,13 +6,14 @@ operand fetches all of its lines. A packed copy fetches them once.
 
 from __future__ import annotations
 
-from tracegrad.codegen.target.cache_lines import LINE
 from tracegrad.ir import Node
 from tracegrad.ops.core.forms import Along
+from tracegrad.target.cache_lines import LINE
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["is_head", "is_worth_a_copy"]
 
-NEAR = 2**16  # bytes that remain in a cache from one kernel to the next
+NEAR = TUNING.fusion.cached_bytes
 
 
 def is_head(node: Node) -> bool:

@@ -20,12 +20,13 @@ from tracegrad.codegen.lower.packing_heuristic import is_worth_a_copy
 from tracegrad.codegen.lower.symbolic_shapes import Dims
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.shape.linear import broadcast_to
+from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Edge", "Schedule", "Step", "dear_values", "schedule", "shared_by_steps"]
 
-HEAVIEST_GROUP = 400  # maximum cost of one kernel, including its stores: bounds compile time
-LARGEST_GROUP = 32
+HEAVIEST_GROUP = TUNING.fusion.max_group_cost
+LARGEST_GROUP = TUNING.fusion.max_group_values
 SPACES_DIFFER = "iteration spaces differ"
 GAPS = "lies apart, and is read several times"
 

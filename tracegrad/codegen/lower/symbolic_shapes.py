@@ -15,10 +15,11 @@ from tracegrad.codegen.loopir.polynomial import ONE, Poly
 from tracegrad.codegen.lower.form_rules import HANDLERS
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.core.forms import Fold, Reshape
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["SMALL", "Dims"]
 
-SMALL = 8
+SMALL = TUNING.fusion.max_constant_size
 
 
 class Dims:

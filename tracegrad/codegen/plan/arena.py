@@ -6,11 +6,12 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tracegrad.codegen.target.cache_lines import LINE, PAGE, STEP
+from tracegrad.target.cache_lines import LINE, PAGE, STEP
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["Arena", "room_for"]
 
-MOST_BLOCKS = 400  # maximum blocks of an improved placement, because its time is quadratic
+MOST_BLOCKS = TUNING.memory.max_improved_blocks
 
 
 class Arena:

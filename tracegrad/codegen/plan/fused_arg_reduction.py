@@ -16,6 +16,7 @@ from tracegrad.codegen.loopir.kernel import FIRST, Compute, Kernel, Load, Operan
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.plan.inline_one_hot_scatter import leave_out
+from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.planner import Plan
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["find_in_one_pass"]
 
 WIDE = 4  # minimum bytes of an element: lanes hold an index of the row
-SHORTEST = 256  # minimum bytes of a row: the widest vectors of an iteration
+SHORTEST = TUNING.fusion.min_arg_row_bytes
 LONGEST = 1 << 31  # maximum elements of a row, exclusive
 _FIRST_OF = {what: name for name, what in FIRST.items()}
 

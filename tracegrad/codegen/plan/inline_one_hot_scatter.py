@@ -25,13 +25,14 @@ from tracegrad.codegen.loopir.kernel import (
 )
 from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly
 from tracegrad.codegen.loopir.steps import Launch
+from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.planner import Plan
 
 __all__ = ["ask_in_rows", "leave_out"]
 
-MOST_READERS = 2  # maximum kernels that compute the rows
+MOST_READERS = TUNING.fusion.max_one_hot_readers
 
 
 def ask_in_rows(plan: Plan) -> None:

@@ -37,6 +37,7 @@ from tracegrad.codegen.loopir.kernel import (
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.scalar_templates import COST
 from tracegrad.codegen.loopir.steps import Launch
+from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
     from tracegrad.codegen.lower.lower import Arguments
@@ -44,9 +45,9 @@ if TYPE_CHECKING:
 
 __all__ = ["split", "split_kernels"]
 
-MOST = 16  # maximum parts of a kernel
+MOST = TUNING.fusion.max_split_parts
 _APART = frozenset([Load, Store, Compute, Index, Guard])
-HEAVY = 24  # minimum cost of an element at which its guards are negligible
+HEAVY = TUNING.fusion.min_guarded_cost
 
 Part = tuple[int, int]  # the range [begin, end) of a loop
 

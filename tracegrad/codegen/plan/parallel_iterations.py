@@ -12,6 +12,7 @@ from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.steps import Launch, Matmul
 from tracegrad.ir import Node
 from tracegrad.ops.elementwise.table import add
+from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
 if TYPE_CHECKING:
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["PARALLEL_COST", "Iterations", "iterations_of", "iterations_of_share"]
 
-PARALLEL_COST = 200_000  # minimum cost units of a loop, or a kernel, that uses threads
-SHARE_COST = 131_072  # cost units of the iterations that a thread runs at a time
-MOST_SHARES = 64
-ROOM = 2**26  # maximum bytes of temporaries, for all threads
+PARALLEL_COST = TUNING.threads.min_parallel_cost
+SHARE_COST = TUNING.threads.share_cost
+MOST_SHARES = TUNING.threads.max_shares
+ROOM = TUNING.threads.max_iteration_bytes
 
 
 @record(frozen=True)

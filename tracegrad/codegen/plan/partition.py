@@ -19,21 +19,22 @@ from tracegrad.codegen.loopir.steps import Call, Launch, Matmul
 from tracegrad.codegen.plan.parallel_iterations import PARALLEL_COST
 from tracegrad.codegen.plan.region_steps import Nested
 from tracegrad.codegen.plan.strip_fusion import Band
+from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.planner import Plan
 
 __all__ = ["chunked_loop", "cut"]
 
-CHUNK_COST = 131072  # cost units of one chunk
-MOST_CHUNKS = 64  # maximum chunks of a kernel that reduces across chunks
-MOST_PARTIAL = 16  # the same, if the partial results are long
-LEAST_ELEMENTS = 4096  # minimum elements of a chunk: in smaller ones, prefetches hit lines of other threads
-FEW_ROWS = 512  # minimum rows of a reduction across chunks: with fewer, partial results are too large in comparison
-LONGEST_ROW = 1 << 15  # maximum elements of a partial result per chunk
-LONG_ROW = 4096  # minimum elements of a row that is partitioned
-RUN = 1 << 14  # minimum bytes of a part of a row, if there are four: shorter runs are not prefetched
-TOGETHER = 8  # rows of one thread that share loads
+CHUNK_COST = TUNING.threads.chunk_cost
+MOST_CHUNKS = TUNING.threads.max_reduced_chunks
+MOST_PARTIAL = TUNING.threads.max_long_reduced_chunks
+LEAST_ELEMENTS = TUNING.threads.min_chunk_elements
+FEW_ROWS = TUNING.threads.min_reduced_rows
+LONGEST_ROW = TUNING.threads.max_partial_elements
+LONG_ROW = TUNING.threads.min_split_row
+RUN = TUNING.threads.min_run_bytes
+TOGETHER = TUNING.threads.shared_load_rows
 
 
 def chunked_loop(kernel: Kernel, sizes: dict[str, int]) -> int:

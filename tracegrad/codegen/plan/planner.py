@@ -53,11 +53,12 @@ from tracegrad.codegen.plan.wavefront import Waves, waves_of
 from tracegrad.codegen.vecmath import RARE
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.shape.linear import fresh
+from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Plan", "calls_of", "functions_of", "plan", "plans_of", "rare_functions"]
 
-RELEASE_GIL_COST = 100_000
+RELEASE_GIL_COST = TUNING.threads.release_gil_cost
 
 
 @record()

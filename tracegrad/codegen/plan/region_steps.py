@@ -25,6 +25,7 @@ from tracegrad.codegen.plan.parallel_iterations import PARALLEL_COST, Iterations
 from tracegrad.codegen.plan.wavefront import THREADS, Waves
 from tracegrad.ir import Node
 from tracegrad.ops.core import forms
+from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ __all__ = [
     "regions_of",
 ]
 
-STACK_BYTES = 512
-TYPICAL_ITERATIONS = 100  # assumed iterations of a loop of unknown length
+STACK_BYTES = TUNING.memory.max_stack_carry
+TYPICAL_ITERATIONS = TUNING.threads.typical_iterations
 
 
 @record(frozen=True)

@@ -14,6 +14,7 @@ from tracegrad.codegen.kernels.loop_order import is_serial
 from tracegrad.codegen.loopir.kernel import Kernel, Reduce, accesses
 from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly
 from tracegrad.codegen.loopir.steps import Launch
+from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
 if TYPE_CHECKING:
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SHARE", "Strips", "is_plain", "own_place", "strips_of"]
 
-STRIP_BYTES = 16384  # bytes of the carries of a strip: fits in the first-level cache
-SHORTEST = 64  # minimum elements of a strip: with fewer, the overhead of the loops counts
-SHARE = 20  # maximum share of the kernels repeated for every strip: one part in SHARE of its cost
+STRIP_BYTES = TUNING.strips.scan_bytes
+SHORTEST = TUNING.strips.min_scan_rows
+SHARE = TUNING.strips.scan_share
 
 
 @record(frozen=True)

@@ -20,6 +20,7 @@ from tracegrad.codegen.loopir.footprints import Footprint, footprints
 from tracegrad.codegen.loopir.kernel import Kernel
 from tracegrad.codegen.loopir.steps import Launch, near_order
 from tracegrad.codegen.plan.arena import Arena
+from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
 if TYPE_CHECKING:
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Band", "bands_of", "place_locals"]
 
-FEWEST = 16  # minimum rows of a band
-WORTH = 1 << 16  # minimum bytes that kernels pass to each other: fewer remain in the cache without a band
-STRIP = 1 << 18  # bytes of a strip, in all arrays: fits in the second-level cache
-SHORTEST = 512  # minimum elements of a strip: with fewer, the overhead of the loops counts
-LARGEST = 1 << 19  # bytes of the longest strip
+FEWEST = TUNING.strips.min_band_rows
+WORTH = TUNING.strips.min_band_bytes
+STRIP = TUNING.strips.band_strip_bytes
+SHORTEST = TUNING.strips.min_band_strip
+LARGEST = TUNING.strips.max_band_strip_bytes
 
 
 @record(eq=False)

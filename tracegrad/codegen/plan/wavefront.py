@@ -19,6 +19,7 @@ from tracegrad.codegen.loopir.kernel import Kernel, accesses
 from tracegrad.codegen.loopir.polynomial import ONE, Poly
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.plan.scan_strip_mining import SHARE, is_plain, own_place
+from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
 if TYPE_CHECKING:
@@ -28,11 +29,11 @@ __all__ = ["THREADS", "Waves", "waves_of"]
 
 THREADS = "tg_threads"  # the function that returns the number of threads: i64 ()
 
-WORTH = 1 << 20  # minimum bytes accessed by each iteration, more than the second-level cache holds
-CHUNK = 1 << 16  # bytes of a chunk, in all arrays
-CACHE = 3 << 18  # bytes of the chunks of a wave, which fit in that cache
-DEAR = 48  # minimum cost of an element at which an iteration is compute-bound
-MOST = 8  # maximum iterations of a group: with more, partial chunks at the ends cost more than is gained
+WORTH = TUNING.strips.min_wave_bytes
+CHUNK = TUNING.strips.wave_chunk_bytes
+CACHE = TUNING.strips.wave_bytes
+DEAR = TUNING.strips.max_wave_cost
+MOST = TUNING.strips.max_wave_iterations
 
 
 @record(frozen=True)

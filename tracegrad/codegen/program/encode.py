@@ -30,6 +30,7 @@ from tracegrad.codegen.plan.wavefront import THREADS
 from tracegrad.codegen.program.compilation_units import Piece, kernel_piece, part_piece
 from tracegrad.codegen.program.interpreter import BAND, STEP
 from tracegrad.codegen.program.region_function import Part, place_of
+from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["CALLBACK", "C_LIBRARY", "ROUTINES", "Order", "orders_of", "pieces_of", "products_in_chunk"]
@@ -37,9 +38,10 @@ __all__ = ["CALLBACK", "C_LIBRARY", "ROUTINES", "Order", "orders_of", "pieces_of
 CALLBACK = "callback"
 C_LIBRARY = ("malloc", "free")
 ROUTINES = {"f64": "tg_dgemm", "f32": "tg_sgemm"}
-LEAST_SHARED = 1 << 20  # minimum multiply-adds for two threads, in small products
-SHARES = 4  # minimum number of shares in that case
-LARGE, FEW = 1 << 21, 8  # minimum multiply-adds of a product that uses threads itself; fewer products than this
+LEAST_SHARED = TUNING.blas.min_shared_work
+SHARES = TUNING.blas.min_shares
+LARGE = TUNING.blas.min_threaded_product
+FEW = TUNING.blas.max_threaded_products
 Word = int | str | Piece
 
 

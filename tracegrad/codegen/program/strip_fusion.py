@@ -25,7 +25,7 @@ from typing import Any
 from tracegrad import llvmir as ir
 from tracegrad.codegen.instr.scalar import I64
 from tracegrad.codegen.instr.support import OF_WORDS, TASK, loop, smaller
-from tracegrad.codegen.target.cache_lines import LINE
+from tracegrad.target.cache_lines import LINE
 
 __all__ = ["HEAD", "LOCAL", "OF_KERNEL", "PARTIAL", "band_module"]
 

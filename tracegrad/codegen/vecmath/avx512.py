@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tracegrad import llvmir as ir
-from tracegrad.codegen.target.cpu import features
 from tracegrad.codegen.vecmath.expr import Format, Real
 from tracegrad.codegen.vecmath.lanes import lanes_of
+from tracegrad.target.cpu import features
 
 __all__ = ["exponent_of", "has_instructions", "scale"]
 

@@ -17,10 +17,11 @@ from tracegrad.ops.indexing.dynamic_slice import dynamic_slice, dynamic_update_s
 from tracegrad.ops.shape.linear import reshape
 from tracegrad.passes.core.constant_folding import constant
 from tracegrad.passes.core.rewriter import shared
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["begins_with_zeros", "into_loop"]
 
-LEAST = 64  # minimum elements of the accumulator
+LEAST = TUNING.passes.min_accumulator
 
 
 def into_loop(x: Any, y: Any) -> Any:

@@ -27,10 +27,11 @@ from tracegrad.avals import is_literal
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.elementwise.table import add, multiply, negative, subtract
 from tracegrad.passes.core.rewriter import Hook, Rewriter
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["MOST_TERMS", "collect"]
 
-MOST_TERMS = 16  # maximum terms: a longer sum is one term of others, so that the time is linear in the graph
+MOST_TERMS = TUNING.passes.max_terms
 
 
 class Sum(NamedTuple):

@@ -22,13 +22,14 @@ from tracegrad.passes.algebra.accumulator_init import begins_with_zeros
 from tracegrad.passes.algebra.shape_rules import rule_for
 from tracegrad.passes.core.constant_folding import constant, full_like, is_zero, reshaped
 from tracegrad.passes.core.rewriter import in_loop, is_free, node_of, operand, producer
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["into_array", "into_sum", "with_term_again"]
 
 Shape = tuple[int, ...]
 
-LEAST = 256  # minimum elements of an array for an update of a small window
-SMALL = 16  # minimum ratio of the sizes of an array and a small window
+LEAST = TUNING.passes.min_sliced
+SMALL = TUNING.passes.min_slice_ratio
 MOST_MET = 100  # maximum nodes that the search for reads of an array visits
 
 

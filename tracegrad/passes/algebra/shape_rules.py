@@ -33,11 +33,12 @@ from tracegrad.ops.shape.linear import (
 )  # fmt: skip
 from tracegrad.passes.core.constant_folding import constant, fold_cast, fold_reduction, full_like, reshaped
 from tracegrad.passes.core.rewriter import operand, producer, shared
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["BY_OP", "hoist_broadcast"]
 
 Shape = tuple[int, ...]
-LONG = 512  # minimum elements of a sum that is computed in a shorter integer dtype
+LONG = TUNING.passes.min_short_sum
 
 BY_OP: dict[Op, Callable[..., Any]] = {}
 

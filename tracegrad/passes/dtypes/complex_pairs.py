@@ -41,6 +41,7 @@ from tracegrad.ops.shape.linear import (
 )
 from tracegrad.ops.shape.stack_split import stack
 from tracegrad.passes.core.constant_folding import is_zero
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["RULES", "Pair", "joined", "parted", "rule"]
 
@@ -214,7 +215,7 @@ def _(x: Pair, y: Pair) -> Any:
     return _in_columns(add(matmul(x.re, _columns(y)), matmul(x.im, _columns(_turned(y)))))
 
 
-FEW = 4  # maximum rows, or columns, of a factor for which the other factor is read only once
+FEW = TUNING.passes.max_complex_rows
 
 
 def _turned(x: Pair) -> Pair:

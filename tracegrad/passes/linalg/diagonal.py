@@ -20,10 +20,11 @@ from tracegrad.ops.shape.fill import arange
 from tracegrad.ops.shape.linear import broadcast_to, cast, full, reduce_sum, reshape, transpose
 from tracegrad.passes.core.constant_folding import constant, is_zero
 from tracegrad.passes.core.rewriter import operand, producer, shared
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["DIAGONALS", "counted", "is_diagonal", "with_diagonal"]
 
-SMALLEST = 32  # minimum rows: smaller diagonal matrices are multiplied like any matrix
+SMALLEST = TUNING.passes.min_diagonal
 
 # A function that returns the elements of a diagonal, an array of one axis.
 Numbers = Callable[[], Any]

@@ -25,11 +25,12 @@ from tracegrad.ops.shape.linear import broadcast_to, reduce_sum, reshape, transp
 from tracegrad.passes.core.rewriter import operand, producer, shared, swaps
 from tracegrad.passes.linalg.diagonal import is_diagonal, with_diagonal
 from tracegrad.passes.linalg.small_matmul import as_loop
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["OUTER"]
 
-SMALLEST = 16  # minimum m, k and n of products; for sums, the minimum of m * k * n is the cube of this
-MOST = 4  # maximum terms of a sum that are multiplied one by one
+SMALLEST = TUNING.passes.min_rank_one
+MOST = TUNING.passes.max_rank_one_terms
 DEEPEST = 8  # maximum depth of the expression of an outer product
 
 

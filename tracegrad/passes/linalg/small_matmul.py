@@ -17,11 +17,12 @@ from tracegrad.ops.nn.im2col import patches
 from tracegrad.ops.shape.linear import broadcast_to, reduce_sum, reshape, transpose
 from tracegrad.passes.core.rewriter import in_loop, operand, producer, rewrite, shared, swaps
 from tracegrad.passes.linalg.diagonal import with_diagonal
+from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Thresholds", "as_loop", "long_product", "unroll_small_contractions"]
 
-MOST_OF_WINDOW = 16  # maximum elements of windows that a sum of products reads without storing them
+MOST_OF_WINDOW = TUNING.passes.max_window
 
 
 @record(frozen=True)
@@ -33,10 +34,10 @@ class Thresholds:
     least `many` products, which are one call, unless a loop computes them repeatedly.
     """
 
-    small: int = 8
-    vector_elements: int = 1 << 30
-    tiny: int = 4
-    many: int = 16
+    small: int = TUNING.passes.max_loop_size
+    vector_elements: int = TUNING.passes.max_loop_vector
+    tiny: int = TUNING.passes.max_loop_size_in_stack
+    many: int = TUNING.passes.min_stack
 
     def unrolls(self, m: int, k: int, n: int, count: int = 1) -> bool:
         """Whether `count` products of (m, k) and (k, n) matrices become loops."""

@@ -21,13 +21,14 @@ from tracegrad.ops.linalg.contraction import matmul, matrix_transpose
 from tracegrad.ops.shape.linear import reshape, transpose
 from tracegrad.passes.core.constant_folding import is_zero
 from tracegrad.passes.core.rewriter import rewrite
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["join_products_of_iterations"]
 
-FEWEST = 4  # minimum iterations
-MOST_ROWS = 64  # maximum rows of a product per iteration: with more, BLAS is efficient anyway
-LEAST = 1 << 14  # minimum multiply-adds of a product per iteration: smaller ones remain in the loop
-ROOM = 1 << 25  # maximum bytes of a factor or a product for all iterations
+FEWEST = TUNING.passes.min_batched_iterations
+MOST_ROWS = TUNING.passes.max_batched_rows
+LEAST = TUNING.passes.min_batched_work
+ROOM = TUNING.passes.max_batched_bytes
 
 
 def join_products_of_iterations(graph: Graph) -> Graph:

@@ -18,12 +18,12 @@ from tracegrad.ops.core.op import Op
 from tracegrad.ops.core.result import result
 from tracegrad.passes.loops.dead_results import trim
 from tracegrad.passes.simplify.simplify import simplify
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["share", "share_loops"]
 
 
-# Maximum loops and branches of a graph: with more, none are compared, because the time is quadratic.
-MOST_LOOPS = 128
+MOST_LOOPS = TUNING.passes.max_compared_loops
 
 
 def share_loops(graph: Graph) -> Graph:

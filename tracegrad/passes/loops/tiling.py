@@ -21,15 +21,17 @@ from tracegrad.ir.interpreter import applied
 from tracegrad.ops.core.forms import Cast, Map
 from tracegrad.ops.shape.fill import full
 from tracegrad.ops.shape.linear import broadcast_to, pad, reshape, slice
+from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["run_in_blocks"]
 
-LARGE = 2**22  # minimum bytes of the saved rows of tiled loops
-BLOCK = 2**18  # bytes of the rows of one block: fits into a second-level cache
-SHORTEST, LONGEST = 64, 4096  # minimum and maximum elements of a block
-FEWEST = 8  # minimum blocks
-DEEPEST = 2**16  # maximum bytes of the rows of one element: with more, the shortest block does not fit
+LARGE = TUNING.passes.min_tiled_bytes
+BLOCK = TUNING.passes.tile_bytes
+SHORTEST = TUNING.passes.min_tile
+LONGEST = TUNING.passes.max_tile
+FEWEST = TUNING.passes.min_tiles
+DEEPEST = TUNING.passes.max_element_bytes
 
 Shape = tuple[int, ...]
 

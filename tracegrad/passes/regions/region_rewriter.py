@@ -19,12 +19,13 @@ from tracegrad.ops.shape.linear import broadcast_to, full, pad, reshape, transpo
 from tracegrad.passes.core.constant_folding import constant
 from tracegrad.passes.core.rewriter import operand, producer
 from tracegrad.passes.regions.layout_insensitive import in_any_order
+from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["CARRY", "CONSTANT", "ROW", "Given", "Regions", "Stand", "rebuilt", "seen"]
 
 CARRY, ROW, CONSTANT = "carry", "row", "constant"
-LARGE = 1 << 16  # maximum elements of a hoisted value that is larger than its inputs
+LARGE = TUNING.passes.max_hoisted
 
 
 class Given(NamedTuple):

@@ -13,11 +13,12 @@ from tracegrad.control import scan_op
 from tracegrad.ir import Graph, Node, replay
 from tracegrad.ir.builder import needed, sliced
 from tracegrad.ops.core.forms import Contract, Fill, Fold, Map, Move, Result
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["computed_behind"]
 
-LEAST = 1 << 15  # minimum number of saved operations
-DEAR = 8  # estimated operations of an elementary function or a quotient
+LEAST = TUNING.passes.min_sunk_work
+DEAR = TUNING.passes.function_work
 
 
 def computed_behind(operands: Sequence[Any], *, body: Graph, carries: int, xs: int, **params: Any) -> Any:

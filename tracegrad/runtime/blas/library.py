@@ -40,10 +40,11 @@ from typing import SupportsIndex
 
 from tracegrad.codegen.libs.block_transpose import MIRROR, mirror_module
 from tracegrad.codegen.libs.gemm import GEMM, gemm_module
-from tracegrad.codegen.target.cpu import features, has_small_kernels, is_zen
 from tracegrad.runtime.blas import gemm_selection, pack_operand, parallel_gemm, syrk
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.threads import pool
+from tracegrad.target.cpu import features, has_small_kernels
+from tracegrad.target.tuning import tuning
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["ROUTINES", "address", "get_num_threads", "info", "set_num_threads"]
@@ -283,7 +284,7 @@ def _tiling(core: str) -> dict[str, str]:
     return {
         "unpacked": str(parallel_gemm.UNPACKED.get(core, without_end)),
         "at_once": str(parallel_gemm.UNPACKED.get(core, -1)),
-        "largest": str(without_end if is_zen() else parallel_gemm.LARGEST_UNPACKED),
+        "largest": str(tuning().blas.max_unpacked_work),
         "small_a": str(parallel_gemm.SMALL_A),
         "tiles": str(min(4, 1 << ((os.cpu_count() or 4) - 1).bit_length())),
         "joins": "true" if core in parallel_gemm.JOINED else "false",
@@ -314,7 +315,7 @@ def _words(name: str, tiling: dict[str, str]) -> dict[str, str]:
             "type": "float" if single else "double",
             "narrow": "128" if single and not joins_columns else "64",
             "narrowest": "32" if joins_columns else "128" if single else "64",
-            "alone": "1048576" if not single and (joins or is_zen()) else "2097152",
+            "alone": str(_serial_work(single, joins)),
             "step": "12" if joins_columns else "16",
             "joins_rows": "false" if single else "true",
             "raw": f"@{_RAW}{name}",
@@ -325,6 +326,14 @@ def _words(name: str, tiling: dict[str, str]) -> dict[str, str]:
             "part": str(pack_operand.PART),
         }
     )
+
+
+def _serial_work(single: bool, joins: bool) -> int:
+    """The multiply-adds of a product from which on it is cut into tiles for threads."""
+    limits = tuning().blas
+    if single:
+        return limits.serial_work
+    return limits.serial_work_of_joined_doubles if joins else limits.serial_work_of_doubles
 
 
 def _kept(struct: str, fields: tuple[tuple[str, str], ...]) -> dict[str, str]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from string import Template
 
+from tracegrad.target.tuning import TUNING
+
 __all__ = ["COPIED", "FIELDS", "PART"]
 
-PART = 64  # columns packed at once
+PART = TUNING.blas.packed_columns
 
 # Columns of the copy are aligned to cache lines, with a stride of an odd number of lines, because an even number would
 # share cache sets. The copy uses several threads if the product does.

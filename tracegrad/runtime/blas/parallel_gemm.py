@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from string import Template
 
-__all__ = ["FIELDS", "JOINED", "LARGEST_UNPACKED", "SMALL_A", "TILED", "UNPACKED", "WORDS"]
+from tracegrad.target.tuning import TUNING
+
+__all__ = ["FIELDS", "JOINED", "SMALL_A", "TILED", "UNPACKED", "WORDS"]
 
 # `pool.parallel_for` over the tiles of C. Products below 2**21 multiply-adds (2**20 for doubles with AVX2 and on AMD)
 # with matrices of fewer than 2**18 elements run in the calling thread. Waking another thread costs as much as it saves
@@ -28,8 +30,7 @@ __all__ = ["FIELDS", "JOINED", "LARGEST_UNPACKED", "SMALL_A", "TILED", "UNPACKED
 # only if A has up to `SMALL_A` elements and k is at least 16, or the product is small.
 # Small products that need no tiles are called directly, before any other test.
 UNPACKED = dict.fromkeys(("SkylakeX", "Cooperlake", "SapphireRapids"), 1_000_000)  # dgemm_small_kernel_permit
-LARGEST_UNPACKED = 2**22  # multiply-adds of the whole product, for any A, on CPUs other than AMD's
-SMALL_A = 2**16
+SMALL_A = TUNING.blas.max_small_a
 # OpenBLAS kernels for which an uncut product has the bits of its tiles, so that one thread need not cut it: for doubles
 # always, for floats if tiles have all rows of C and a multiple of 12 columns.
 JOINED = ("Haswell", "Zen")

@@ -30,6 +30,7 @@ from tracegrad.codegen.vecmath import rare_module
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.compile.disk_cache import default_cache
 from tracegrad.runtime.compile.progress import advance
+from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.gc_pause import impatient
 from tracegrad.utils.lazy_dataclass import record
 
@@ -66,7 +67,7 @@ _compiled = 0
 
 Found = dict[Piece, tuple[Loaded, Origin]]
 
-_MOST_TOGETHER = 16  # maximum kernels of a module
+_MOST_TOGETHER = TUNING.first_call.max_kernels_of_module
 
 
 @record(frozen=True)

@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 
 from tracegrad.errors import CacheWarning, user_location
 from tracegrad.settings import settings
+from tracegrad.target.tuning import TUNING
 from tracegrad.utils.log import log
 
 __all__ = ["DiskCache", "Entry", "default_cache"]
@@ -39,8 +40,8 @@ _FORMAT = 2
 _SUFFIX, _TEMPORARY = ".tgc", ".tmp"
 _OWN = re.compile(r"\.tgc(\.\d+\.\d+\.tmp)?$")  # the suffix .tmp alone may belong to other programs
 _DIGEST = hashlib.sha256().digest_size
-_MAX_BYTES = 512 * 2**20
-_SWEEPS = 64  # expected sweeps per `max_bytes` written
+_MAX_BYTES = TUNING.caches.disk_bytes
+_SWEEPS = TUNING.caches.disk_sweeps
 _DAY = 86400.0
 _HINT = "Set TRACEGRAD_CACHE_DIR to a folder of your own, or TRACEGRAD_CACHE=0 to do without."
 

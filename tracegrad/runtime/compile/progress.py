@@ -15,10 +15,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from tracegrad.settings import settings
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["advance", "compiling"]
 
-AFTER, BETWEEN = 2.0, 0.1  # seconds until the line appears, and between updates
+AFTER = TUNING.diagnostics.progress_delay
+BETWEEN = TUNING.diagnostics.progress_interval
 
 
 class _Line:

@@ -16,13 +16,15 @@ import numpy as np
 from tracegrad.ir import parse
 from tracegrad.runtime.execution.program import compile_program
 from tracegrad.runtime.threads.pool import num_threads
+from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Machine", "bandwidth", "machine", "peak"]
 
-LONG = 2**23  # elements: three arrays of this length exceed the caches
-WIDE = 1024  # rows and columns of the multiplied matrices
-RUNS, SECONDS = 4, 0.15  # minimum runs of a measurement, and their minimum seconds
+LONG = TUNING.diagnostics.bandwidth_elements
+WIDE = TUNING.diagnostics.peak_rows
+RUNS = TUNING.diagnostics.min_peak_runs
+SECONDS = TUNING.diagnostics.min_peak_time
 
 _SUM = """
 graph(%0: f64[{n}], %1: f64[{n}]) {{

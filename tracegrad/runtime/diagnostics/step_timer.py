@@ -23,11 +23,13 @@ from tracegrad.runtime.compile.code_store import shared_function
 from tracegrad.runtime.execution.program import Program, as_taken
 from tracegrad.runtime.execution.strided_inputs import Lies
 from tracegrad.runtime.threads.pool import clock_source
+from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Timing", "timed"]
 
-FEWEST, MOST = 5, 10_000  # measured runs
+FEWEST = TUNING.diagnostics.min_timed_runs
+MOST = TUNING.diagnostics.max_timed_runs
 
 # A function of words (`tracegrad.codegen.program.interpreter`): the address of a clock, and the address of its result.
 _NOTE = """

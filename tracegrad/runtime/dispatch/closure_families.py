@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from tracegrad.locks import new_lock
 from tracegrad.runtime.dispatch.dispatcher import Dispatcher
 from tracegrad.runtime.dispatch.specializations import Specialization
+from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.inlinable import DERIVED
 from tracegrad.trace.proxies.function_proxies import is_structural
 from tracegrad.trace.sources.code_origin import is_decorated
@@ -22,7 +23,7 @@ from tracegrad.trace.sources.code_origin import is_decorated
 __all__ = ["Family", "remembered"]
 
 _FAMILIES: OrderedDict[Any, tuple[Family, Any]] = OrderedDict()
-MAX_FAMILIES = 512
+MAX_FAMILIES = TUNING.dispatch.max_families
 
 Made = TypeVar("Made", bound=Dispatcher)
 

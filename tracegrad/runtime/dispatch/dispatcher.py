@@ -41,6 +41,7 @@ from tracegrad.runtime.dispatch.trace_store import keep, recall
 from tracegrad.runtime.execution.entry_callable import MISS
 from tracegrad.runtime.execution.program import Unplanned, compile_program
 from tracegrad.settings import jit_disabled, settings, unusual
+from tracegrad.target.tuning import TUNING
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder.builder import ESCAPED, current_trace
 from tracegrad.trace.builder.gc_pause import patient
@@ -61,16 +62,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Dispatcher"]
 
-MAX_SPECIALIZATIONS = 256
-MAX_PATHS = 64
-# Maximum instances without weak references whose programs a traced method retains.
-MAX_KEPT = 64
+MAX_SPECIALIZATIONS = TUNING.dispatch.max_specializations
+MAX_PATHS = TUNING.dispatch.max_paths
+MAX_KEPT = TUNING.dispatch.max_instances
 _VALUES = (np.ndarray, Carrier, float, int)
-# Maximum attempts to find a path: rounding can make a compiled guard value differ from NumPy's.
-MAX_ATTEMPTS = 8
-# Maximum entries of a polymorphic inline cache, and hits after which an entry becomes the first.
-MOST_ENTRIES = 8
-AGAIN = 64
+MAX_ATTEMPTS = TUNING.dispatch.max_attempts
+MOST_ENTRIES = TUNING.dispatch.max_inline_cache
+AGAIN = TUNING.dispatch.hits_to_front
 
 
 class Dispatcher(Inlinable):

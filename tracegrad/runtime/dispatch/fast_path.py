@@ -44,6 +44,7 @@ from tracegrad.runtime.execution.entry_callable import watching
 from tracegrad.runtime.execution.program import conformed
 from tracegrad.runtime.execution.strided_inputs import Lies
 from tracegrad.settings import unusual
+from tracegrad.target.tuning import TUNING
 from tracegrad.trace.driver.trace import Trace
 from tracegrad.trace.effects.effects import NAMES, apart, statements
 from tracegrad.trace.effects.result_template import Node, Output
@@ -56,8 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = ["hot_call"]
 
-# Maximum guards: with more, the code costs more than it saves.
-MOST_GUARDS = 4096
+MOST_GUARDS = TUNING.dispatch.max_guards
 
 
 def hot_call(

@@ -17,6 +17,7 @@ from tracegrad.runtime.dispatch.native_guards import exact
 from tracegrad.runtime.dispatch.native_unpacking import Container, arranged, container, in_order, is_flat
 from tracegrad.runtime.execution.entry_callable import MISS, can_watch
 from tracegrad.settings import unusual
+from tracegrad.target.tuning import TUNING
 from tracegrad.trace.effects.effects import Effect
 from tracegrad.trace.proxies.opaque_state import state_key
 from tracegrad.trace.random.draws import Drawn, Moved, put_back
@@ -27,8 +28,7 @@ from tracegrad.utils.errstate import sprung
 
 __all__ = ["Code", "NotSimple", "Then", "opened"]
 
-# Maximum keys of a dict that are compared one by one.
-_FEW_KEYS = 3
+_FEW_KEYS = TUNING.dispatch.max_compared_keys
 _IN_C = (types.WrapperDescriptorType, types.MethodDescriptorType)
 _GONE = (LookupError, AttributeError, ValueError, ReferenceError, TypeError, NameError)
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracegrad.runtime.dispatch.disabled_jit import eagerly
 from tracegrad.settings import unusual
+from tracegrad.target.tuning import TUNING
 from tracegrad.trace.sources.signature import Call
 
 if TYPE_CHECKING:
@@ -27,22 +28,25 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_FOR_ONE", "MOST_UNMET", "CacheInfo", "Pace", "Unmet"]
 
-# Maximum retraces for one reason before a warning.
-MOST_FOR_ONE = 8
-# Consecutive traced calls after which arguments of their kinds are no longer traced; maximum kinds counted.
-MOST_UNMET, MOST_KINDS = 64, 256
-# A trial begins after TRACED consecutive traced calls, or more than MOST_FOR_ONE that took SECONDS of CPU time. It also
-# begins after LOOKED_UP slow-path calls that found a program and took less than BRIEF seconds on average, because the
-# lookup is then a large part. The seconds of a trace for a new kind of arguments count by OTHER_KIND only, because each
-# kind is traced once in any case.
-TRACED, SECONDS, LOOKED_UP, BRIEF, OTHER_KIND = 64, 3.0, 64, 1e-3, 0.25
-# A trial has TRIED calls of either kind, or fewer that took LONG seconds, but at least FEWEST, unless they took FAR
-# times as long. The OUTLIERS part of longest calls is ignored. Plain Python must take at most PART of the time.
-TRIED, LONG, FEWEST, FAR, OUTLIERS, PART = 32, 0.25, 3, 4, 0.1, 0.8
-# A function rests for at least REST calls, or until they took TIMES as long as the trial; and for BRIEF_REST calls
-# after IN_A_ROW consecutive calls that ran plainly for another reason.
-REST, TIMES, BRIEF_REST, IN_A_ROW = 1024, 4, 64, 8
-MOST_DOUBLED = 16  # maximum doublings of the length of a rest, or of the interval between trials
+MOST_FOR_ONE = TUNING.plain_python.max_retraces_for_one
+MOST_UNMET = TUNING.plain_python.max_unmet
+MOST_KINDS = TUNING.plain_python.max_kinds
+TRACED = TUNING.plain_python.traced_calls
+SECONDS = TUNING.plain_python.traced_time
+LOOKED_UP = TUNING.plain_python.slow_calls
+BRIEF = TUNING.plain_python.brief_time
+OTHER_KIND = TUNING.plain_python.new_kind_part
+TRIED = TUNING.plain_python.trial_calls
+LONG = TUNING.plain_python.trial_time
+FEWEST = TUNING.plain_python.min_trial_calls
+FAR = TUNING.plain_python.far_factor
+OUTLIERS = TUNING.plain_python.outlier_part
+PART = TUNING.plain_python.max_plain_part
+REST = TUNING.plain_python.min_rest
+TIMES = TUNING.plain_python.rest_factor
+BRIEF_REST = TUNING.plain_python.brief_rest
+IN_A_ROW = TUNING.plain_python.plain_calls
+MOST_DOUBLED = TUNING.plain_python.max_doublings
 
 
 class CacheInfo(NamedTuple):

@@ -14,6 +14,7 @@ from tracegrad import tree
 from tracegrad.avals import Aval
 from tracegrad.errors import PerformanceWarning, located
 from tracegrad.runtime.dispatch.plain_python_policy import MOST_FOR_ONE, MOST_UNMET
+from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.value_guards import Answers, ValueGuard
 from tracegrad.trace.driver.trace import Trace
 from tracegrad.trace.sources.signature import Binder, Call
@@ -32,8 +33,7 @@ __all__ = [
 ]
 
 
-# Maximum retraces for all reasons before a warning.
-MOST_FOR_ALL = 24
+MOST_FOR_ALL = TUNING.plain_python.max_retraces_for_all
 
 
 def limited(last: str = "") -> str:

@@ -17,6 +17,7 @@ from tracegrad.runtime.execution.entry_callable import MISS, can_watch, release_
 from tracegrad.runtime.execution.numpy_executor import own_outputs
 from tracegrad.runtime.execution.program import Program, as_taken, compile_program, conformed
 from tracegrad.runtime.execution.strided_inputs import Lies, copied, lies_of, strides_of
+from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.value_guards import Answers, value_key
 from tracegrad.trace.driver.trace import Trace
 from tracegrad.trace.effects.effects import apart
@@ -29,14 +30,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Found", "Interpreted", "Path", "Specialization"]
 
-# Initial capacity, in loop iterations, for the residuals of a derivative; a call that exceeds it enlarges it.
-ROOM = 128
-# Maximum pairs of a donated array and another one, which each call checks for overlap.
-MOST_PAIRS = 2**14
-# Minimum bytes of strided inputs, per node of the graph, for a program that reads them without copies.
-LEAST_CHECKED = 2**11
-MOST_HOT = 32  # maximum fast paths of a path, one for each repeated set of random generators
-MOST_LIES = 16  # maximum input layouts of a path; others are copied
+ROOM = TUNING.dispatch.residual_rows
+MOST_PAIRS = TUNING.dispatch.max_donated_pairs
+LEAST_CHECKED = TUNING.dispatch.min_strided_bytes
+MOST_HOT = TUNING.dispatch.max_fast_paths
+MOST_LIES = TUNING.dispatch.max_layouts
 COMES = object()  # placeholder of a program that the next call makes
 
 

@@ -59,6 +59,7 @@ from tracegrad.runtime.persistence.serializer import (
     spell_guard,
 )
 from tracegrad.settings import settings
+from tracegrad.target.tuning import TUNING
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder.layout import Layout
 from tracegrad.trace.builder.value_guards import ValueGuard
@@ -82,7 +83,7 @@ __all__ = ["Kept", "keep", "recall"]
 
 _Made = tuple["Program | None", "OnTape | None"]
 
-MOST_RECORDS = 16  # maximum records of one specialization
+MOST_RECORDS = TUNING.caches.stored_paths
 _THEN = b"\t"  # separates a record from its image; JSON text does not contain it
 # Errors after which a call is traced as usual: its trace cannot be shared between processes, or a user's object cannot
 # be inspected.

@@ -16,27 +16,28 @@ from tracegrad.avals import Aval
 from tracegrad.codegen.loopir.scalar_templates import COST, functions_of
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.core.forms import Branch, Cast, Compose, Contract, Fold, Gather, Identity, Map, Move, Repeat, Scatter
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["COMPILE", "FIRST_TOUCH", "SHARED", "Effort", "TooLong", "alive_bytes", "to_compile", "to_replay"]
 
-# Nanoseconds to compile a unit, per character of its text, and to compile a shared function. The text of a step with
-# regions costs more per character, until it is so long that most of it is numbers.
-COMPILE, CHARACTER, SHARED = 15_000_000, 10_000, 10_000_000
-CHARACTER_OF_REGIONS, LONG = 16_000, 10_000
+COMPILE = TUNING.first_call.unit_time
+CHARACTER = TUNING.first_call.character_time
+SHARED = TUNING.first_call.shared_function_time
+CHARACTER_OF_REGIONS = TUNING.first_call.region_character_time
+LONG = TUNING.first_call.max_region_text
 
-# Nanoseconds to apply an op to a few elements.
-OP = 3_000
-# Nanoseconds per byte read or written; per byte of a multiply-add, with BLAS and without.
-BYTE, PRODUCT, SLOW_PRODUCT = 0.04, 0.005, 0.25
-# Nanoseconds per byte of fresh memory.
-FIRST_TOUCH = 0.25
-# Nanoseconds per reduced row or column, per gathered element, and per scattered element.
-ROW, PICKED, ADDED = 15.0, 4.0, 12.0
-# Nanoseconds per element of an op with several loops: of a composed op, and of any other.
-COMPOSED, SEVERAL_LOOPS = 1.0, 10.0
-# Nanoseconds per cost unit (`COST`) and per more expensive function, for 8-byte elements; half for smaller ones.
-CALCULATED = 0.12
-DEARER = {"sin": 8.0, "cos": 8.0, "erf": 9.0, "power": 20.0, "remainder": 10.0, "floor_divide": 20.0, "where": 1.0}
+OP = TUNING.first_call.op_time
+BYTE = TUNING.first_call.byte_time
+PRODUCT = TUNING.first_call.product_time
+SLOW_PRODUCT = TUNING.first_call.slow_product_time
+FIRST_TOUCH = TUNING.first_call.first_touch_time
+ROW = TUNING.first_call.reduced_row_time
+PICKED = TUNING.first_call.gathered_time
+ADDED = TUNING.first_call.scattered_time
+COMPOSED = TUNING.first_call.composite_time
+SEVERAL_LOOPS = TUNING.first_call.several_loops_time
+CALCULATED = TUNING.first_call.cost_unit_time
+DEARER = dict(TUNING.first_call.function_times)
 
 
 def to_replay(graph: Graph) -> float:

@@ -28,6 +28,7 @@ from tracegrad.codegen.entry.entry_point import ENTRY, HUGE_BYTES, OFFSETS, entr
 from tracegrad.codegen.entry.signature import RUN, EntrySpec, InputSpec, Shape, Word, block_words, lowest
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.memory import allocator
+from tracegrad.target.tuning import TUNING
 from tracegrad.utils.errstate import HARMLESS, TRAPS, USUAL
 
 __all__ = [
@@ -230,9 +231,9 @@ class _Arena:
             self.release()
 
 
-# Minimum bytes of a large arena, and maximum bytes of all idle large arenas.
-_LARGE_ARENA, _IDLE_ARENAS = 2**20, 2**30
-_MOST_ROOM = 2**26
+_LARGE_ARENA = TUNING.memory.min_large_arena
+_IDLE_ARENAS = TUNING.memory.max_idle_arenas
+_MOST_ROOM = TUNING.memory.max_arena_room
 _arenas: list[weakref.ref[_Arena]] = []
 
 

@@ -18,12 +18,13 @@ from tracegrad.avals import is_literal
 from tracegrad.ir import Graph, Node
 from tracegrad.ir.interpreter import WATCHED
 from tracegrad.ops.core.forms import Fill, Identity, Map, Move
+from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["own_outputs"]
 
-IN_PLACE = 2**17  # minimum elements of a result that overwrites an operand
-BLOCK = 2**14  # elements of a block
+IN_PLACE = TUNING.first_call.min_in_place
+BLOCK = TUNING.first_call.block_elements
 
 Values = dict[Node, Any]
 

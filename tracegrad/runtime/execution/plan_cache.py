@@ -18,12 +18,12 @@ from tracegrad.locks import new_lock
 from tracegrad.ops import TABLE
 from tracegrad.ops.core.result import result
 from tracegrad.runtime.execution.image import Image, is_plain
+from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Planned", "forget", "key_of", "known", "note"]
 
-# Maximum bytes of the descriptions of cached graphs; their images are larger by more than a factor of ten.
-MOST = 2**20
+MOST = TUNING.caches.plan_bytes
 
 
 @record(frozen=True, eq=False)

@@ -19,13 +19,13 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.ir import Graph, build, replay
 from tracegrad.ops.shape.linear import broadcast_to, flip, reshape, slice, transpose
+from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.layout import Layout
 
 __all__ = ["Lie", "Lies", "Strides", "copied", "laid", "lies_of", "strides_of"]
 
 Strides = tuple[int, ...]
-# Minimum bytes of an array that is not copied.
-SMALL = 2**11
+SMALL = TUNING.dispatch.min_strided_array
 
 
 class Lie(NamedTuple):

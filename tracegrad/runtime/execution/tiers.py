@@ -38,21 +38,18 @@ from tracegrad.runtime.execution.entry_callable import MISS, kept_memory
 from tracegrad.runtime.execution.numpy_executor import own_outputs
 from tracegrad.runtime.memory.allocator import release_idle
 from tracegrad.settings import waits_for_compiler
+from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
     from tracegrad.runtime.execution.image import Image
 
 __all__ = ["Answer", "Missing", "Tier", "missing_of", "tier_of"]
 
-# Interpret the first call only if it costs less than this part of compiling; this bounds the loss if a second call
-# follows.
-PART = 0.75
-# Minimum bytes of live values for which interpretation retains freed memory.
-LARGE = 2**24
-# Additional nanoseconds per node for restoring a graph instead of a compiled program.
-READ = 30_000
-# Units that the compiler thread compiles between two breaks, and the seconds of a break.
-TOGETHER, BREAK = 16, 1e-4
+PART = TUNING.first_call.max_replay_part
+LARGE = TUNING.first_call.min_retained_bytes
+READ = TUNING.first_call.restored_node_time
+TOGETHER = TUNING.first_call.units_between_breaks
+BREAK = TUNING.first_call.break_time
 
 
 class Answer(NamedTuple):
@@ -85,7 +82,7 @@ def missing_of(image: Image) -> Missing:
 
 # The keys of units that were missing when a program was interpreted, and their maximum number.
 _met: set[str] = set()
-MOST_MET = 100_000
+MOST_MET = TUNING.caches.missing_units
 
 
 def tier_of(first_call: str, graph: Graph, missing: Callable[[], Missing], spent: float = 0.0) -> Tier | None:

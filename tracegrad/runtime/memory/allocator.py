@@ -17,15 +17,16 @@ from string import Template
 from typing import Any
 
 from tracegrad.codegen.entry.entry_point import HUGE_BYTES
-from tracegrad.codegen.target.cache_lines import LINE, PAGE, STEP
 from tracegrad.runtime.compile import jit
+from tracegrad.target.cache_lines import LINE, PAGE, STEP
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["IDLE_BYTES", "LARGE_BYTES", "SLOTS", "idle_bytes", "memory_handler", "release_idle"]
 
-LARGE_BYTES = 2**17  # minimum bytes of a retained block; NumPy and the C library retain smaller ones
-IDLE_BYTES = 2**28  # maximum bytes of all retained blocks
-SLOTS = 64  # maximum retained blocks
-PLACES = 5  # offsets in a page at which the data of large blocks begins, used in turn
+LARGE_BYTES = TUNING.memory.min_retained_bytes
+IDLE_BYTES = TUNING.memory.max_idle_bytes
+SLOTS = TUNING.memory.max_idle_blocks
+PLACES = TUNING.memory.block_places
 
 _POOL = Template("""
 ; A block is 64 bytes of header, its capacity and what the C library gave, and the data. That begins in one of $PLACES

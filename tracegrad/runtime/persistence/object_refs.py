@@ -31,6 +31,7 @@ from tracegrad.runtime.compile.fingerprint import (
 )
 from tracegrad.runtime.persistence.pytree_fingerprint import registration
 from tracegrad.settings import settings
+from tracegrad.target.tuning import TUNING
 from tracegrad.trace.driver.tensor_effects import DefaultDtype, GradMode
 from tracegrad.trace.proxies.function_proxies import is_user_object
 from tracegrad.trace.sources.code_origin import is_user_code, is_user_function
@@ -77,7 +78,7 @@ _OF_CALL: tuple[type[Source], ...] = (Argument, Function, Passed, GradMode, Defa
 _SOURCES: dict[str, Any] = {cls.__name__: cls for cls in (*_OF_PARENT, *_OF_OBJECT, *_OF_CALL)}
 # The functions whose results can be recomputed in another process.
 _ASKED: dict[str, Callable[..., Any]] = {f.__name__: f for f in (handling, is_subclass, mapping_behind)}
-_MOST_BYTES = 2**18  # maximum bytes of a stored array
+_MOST_BYTES = TUNING.caches.stored_array_bytes
 
 
 class Writer:

@@ -18,6 +18,7 @@ from tracegrad.ir import parse
 from tracegrad.runtime.compile.fingerprint import Unkept
 from tracegrad.runtime.execution.image import require_plain
 from tracegrad.runtime.persistence.object_refs import Reader, Writer
+from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.value_guards import Capture
 from tracegrad.trace.driver.outputs import partial
 from tracegrad.trace.effects.effects import Effect
@@ -67,7 +68,7 @@ def spell_guard(to: Writer, guard: Guard) -> list[Any]:
     return [to.source(guard.source), kind, results]
 
 
-_MOST_ITEMS = 4096
+_MOST_ITEMS = TUNING.caches.stored_items
 _SINGLE = ("object", "constant")  # kinds compared by identity
 
 

@@ -37,12 +37,11 @@ from typing import NamedTuple, SupportsIndex
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.threads.affinity import placement_source
 from tracegrad.settings import MOST_THREADS, settings
+from tracegrad.target.tuning import TUNING
 
 __all__ = ["clock_source", "limit_address", "num_threads", "parallel_for_address", "set_num_threads"]
 
-# Nanoseconds that a worker spins after a region: longer than the serial gaps between the regions of one call, because
-# waking a thread is slow, and short enough to be no load on an idle machine.
-_SPIN_NANOSECONDS = 150_000
+_SPIN_NANOSECONDS = TUNING.threads.spin_time
 
 _RUN = """
 ; Take chunks from a counter and run them until none is left.

@@ -9,6 +9,8 @@ import time
 from collections.abc import Hashable
 from typing import Any
 
+from tracegrad.target.tuning import TUNING
+
 __all__ = [
     "ARRAYS",
     "BASED",
@@ -53,9 +55,9 @@ BOOLEANS, ITERATION_BY_ITERATION, FOLDED, ARRAYS, KINDS, VIEWS = (
 ENTERED, PEELED, GROWS, WITHIN, TABLES = "entered", "peeled", "grows", "within", "tables"
 LISTS, COMPUTED, STEPS, STREAMS, NO_STREAMS = "lists", "computed", "steps", "streams", "no streams"
 BASED = "based"
-# Attempts to trace one call, and attempts after MOST_SECONDS (seconds), before the call runs as plain Python. Programs
-# with loops of all kinds restart a few times.
-MOST_ATTEMPTS, MOST_SLOW_ATTEMPTS, MOST_SECONDS = 100, 8, 30.0
+MOST_ATTEMPTS = TUNING.tracing.max_attempts
+MOST_SLOW_ATTEMPTS = TUNING.tracing.max_slow_attempts
+MOST_SECONDS = TUNING.tracing.slow_time
 
 
 class RunsPlainly(BaseException):

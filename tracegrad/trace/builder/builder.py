@@ -25,6 +25,7 @@ from tracegrad.numpy_api.protocols import as_operand
 from tracegrad.ops import Carrier, Level, Op, TapeCarrier
 from tracegrad.ops.calls.failure import failure, failure_number
 from tracegrad.ops.shape.linear import full
+from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder import hooks
 from tracegrad.trace.builder.abort import STEPS, Restarts, RunsPlainly
 from tracegrad.trace.builder.element_identity import Elements
@@ -44,8 +45,7 @@ __all__ = [
 ]
 
 
-# The number of a loop's recorded nodes that may remain after rerolling.
-MOST_LEFT = 400
+MOST_LEFT = TUNING.loops.max_unrolled_nodes
 
 
 class TraceBuilder(Recording):

@@ -16,6 +16,7 @@ from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice
 from tracegrad.ops.shape.linear import fresh, full, reshape
 from tracegrad.ops.shape.linear import slice as cut
 from tracegrad.ops.shape.stack_split import unbind
+from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.abort import GROWS, ITERATION_BY_ITERATION
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.bytecode.frame_locals import set_variables, variables
@@ -38,8 +39,7 @@ from tracegrad.trace.values.tracer import Tracer
 
 __all__ = ["History", "begin", "growing", "leave", "lengths", "require_not_written", "require_settled"]
 
-# The initial capacity for an unknown trip count (iterations).
-_ROOM = 64
+_ROOM = TUNING.loops.list_capacity
 
 
 class History(Instead):

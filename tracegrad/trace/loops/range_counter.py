@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 from tracegrad.ops.elementwise.table import greater, less
 from tracegrad.ops.shape.linear import fresh, full
+from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.abort import FOLDED, ITERATION_BY_ITERATION, WITHIN
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
 from tracegrad.trace.loops.long_loop_hints import Look, look, note_long, was_long
@@ -26,13 +27,12 @@ from tracegrad.trace.values.python_arithmetic import bounded, bounds
 
 __all__ = ["FEWEST_AROUND", "Counter", "counter_of", "counting", "fold_around", "number_of_loop"]
 
-# Limits of folding a loop. MOST_NODES: a loop is folded if it has recorded more nodes, and the remaining iterations are
-# estimated to record the fraction PART of that number, or it has run before. SEEN: after n iterations it is folded if
-# all iterations are estimated to record the fraction PART of MOST_NODES. The estimate ignores the first iteration,
-# which records the operations that all iterations share. FEWEST_ITERATIONS: the least trip count of a folded loop.
-# FEWEST_AROUND: the least trip count if the loop reads values or is around a folded one. FEWEST_WITHIN: the least trip
-# count of a loop that reads values within a folded one.
-MOST_NODES, FEWEST_ITERATIONS, FEWEST_AROUND, FEWEST_WITHIN, PART, SEEN = 3000, 8, 4, 3, 0.3, 3
+MOST_NODES = TUNING.loops.max_recorded_nodes
+FEWEST_ITERATIONS = TUNING.loops.min_folded
+FEWEST_AROUND = TUNING.loops.min_folded_around
+FEWEST_WITHIN = TUNING.loops.min_folded_within
+PART = TUNING.loops.min_remaining_part
+SEEN = TUNING.loops.estimated_after
 
 
 class Counter:

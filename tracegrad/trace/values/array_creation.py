@@ -13,15 +13,14 @@ from tracegrad.ir import Node
 from tracegrad.numpy_api.operands import array, peer_of
 from tracegrad.numpy_api.protocols import decides
 from tracegrad.numpy_api.registry import dispatch_function
+from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
 from tracegrad.trace.values.constant_array import Host, hosted, of_function, on_hosts
 from tracegrad.trace.values.tracer import Tracer
 
 __all__ = ["MOST_MADE", "making", "of_lists", "ufunc_of_lists"]
 
-# Number of elements above which a new array is a node from the beginning. A node is computed where it is used, and not
-# read from memory.
-MOST_MADE = 1 << 16
+MOST_MADE = TUNING.tracing.max_created
 _MOST_NODES = 50
 
 

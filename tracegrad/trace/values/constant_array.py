@@ -25,6 +25,7 @@ from tracegrad.ops import Carrier, Op
 from tracegrad.ops.core.memory_order import is_row_major
 from tracegrad.ops.elementwise.table import multiply
 from tracegrad.ops.shape.linear import full
+from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.abort import COMPUTED
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.values.tracer import Tracer
@@ -32,10 +33,8 @@ from tracegrad.trace.values.views import take_shape
 
 __all__ = ["Constants", "Host", "hosted", "of_function", "on_hosts"]
 
-# Number of elements above which the result of an operation is a node.
-MOST_COMPUTED = 1 << 20
-# Number of constants from one line; more of them are taken for one constant in each iteration of a loop.
-MOST_FROM_A_LINE = 16
+MOST_COMPUTED = TUNING.tracing.max_constant
+MOST_FROM_A_LINE = TUNING.tracing.max_constants_of_line
 
 
 class Constants:

@@ -8,8 +8,8 @@ from functools import cache
 import llvmlite.binding as ll
 
 __all__ = [
-    "converts_halves", "cpu_name", "features", "has_masks_of_bytes", "has_small_kernels", "is_zen",
-    "stores_slowly_with_masks",
+    "converts_halves", "cpu_name", "features", "has_masks_of_bytes", "has_small_kernels", "is_sapphire_rapids",
+    "is_zen", "stores_slowly_with_masks",
 ]  # fmt: skip
 
 
@@ -42,6 +42,12 @@ def stores_slowly_with_masks() -> bool:
 def is_zen() -> bool:
     """Whether the CPU is an AMD Zen."""
     return cpu_name().startswith("znver")
+
+
+def is_sapphire_rapids() -> bool:
+    """Whether the CPU is an Intel Sapphire Rapids or one of its successors, which do not slow down after 64-byte
+    vectors."""
+    return cpu_name().startswith(("sapphirerapids", "emeraldrapids", "graniterapids"))
 
 
 def has_small_kernels() -> bool:

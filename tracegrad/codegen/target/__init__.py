@@ -1,1 +1,0 @@
-"""Describe the target CPU of generated code: its features, cache lines and pages."""

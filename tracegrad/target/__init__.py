@@ -1,0 +1,1 @@
+"""Describe the target of generated code: the CPU, and the tuning constants for it."""
