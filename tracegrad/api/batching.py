@@ -18,24 +18,42 @@ __all__ = ["vmap", "vmap_in_chunks"]
 def vmap(
     fun: Callable[Parameters, Any], in_axes: Any = 0, out_axes: Any = 0, axis_size: int | None = None
 ) -> Traced[Parameters, Any]:
-    """Vectorize a function: return the function that maps it over an axis of its arguments, all examples at once.
+    """Vectorize a function: return the function that maps it over an axis of its arguments.
 
     Parameters
     ----------
-    fun : callable; inside, arrays have the shapes of one example; arguments by keyword are mapped along axis 0
-    in_axes : int, None (one argument for all examples), or tuple with an entry, or container of them, for each argument
-    out_axes : int, None (no batch axis: independent of mapped arguments), or prefix of the result's structure
-    axis_size : int, optional; number of examples, necessary if nothing is mapped
+    fun : callable
+        Function of one example. Inside it, arrays have the shapes of one example.
+    in_axes : int, None, or tuple
+        Batch axis of the arguments. A tuple has an entry for each positional argument: an int, None for an argument
+        that all examples share, or a pytree of these. Keyword arguments are mapped along axis 0.
+    out_axes : int, None, or pytree
+        Position of the batch axis in the results, or a pytree prefix of positions. None is for a result that does not
+        depend on mapped arguments.
+    axis_size : int, optional
+        Number of examples. It is necessary only if no argument is mapped.
+
+    Returns
+    -------
+    Traced
+        Function of batches: all examples are computed by one program.
 
     Raises
     ------
-    TraceError if Python asks for a value (`if`) that depends on a mapped argument: use `tg.where` or `tg.cond`
-    ValueError if sizes of mapped axes differ, an argument has no such axis, or an entry has the wrong structure
+    TraceError
+        If Python asks for a value that depends on a mapped argument, for example in `if`. Use `tg.where` or `tg.cond`.
+    ValueError
+        If the sizes of mapped axes differ, an argument has no such axis, or an entry has the wrong structure.
+
+    See Also
+    --------
+    map : Apply a function to rows one after the other, with the memory of one row.
 
     Notes
     -----
-    A dict, list or object with a mapped leaf is a new one for each example: writes to it belong to that example. One
-    without is shared, and written once; `TraceError` is raised at the later use of an example's value written there.
+    A dict, list or object with a mapped leaf is a separate object for each example, so writes to it belong to that
+    example. Other containers are shared, and written once. If the value of one example has been written to a shared
+    container, a later use of this value raises `TraceError`.
 
     Examples
     --------

@@ -32,40 +32,63 @@ def trace(
     fun: Function | None = None, *, static_argnums: Any = (), static_argnames: Any = (), tiered: bool | None = None,
     optimize: int | None = None, donate_argnums: Any = (), donate_argnames: Any = (),
 ) -> Any:  # fmt: skip
-    """Compile a NumPy function: trace it at the first call, and run the compiled program from then on.
+    """Compile a NumPy function: trace it at the first call, and run the compiled program at further calls.
 
     Parameters
     ----------
-    fun : callable; without it, a decorator is returned
-    static_argnums, static_argnames : int or str, or sequence of them; arguments that are constants, hashable
+    fun : callable, optional
+        Function of arrays, numbers and pytrees of them. Without it, a decorator is returned.
+    static_argnums : int or sequence of int
+        Positions of static arguments: hashable constants of the program. A new value is traced again.
+    static_argnames : str or sequence of str
+        Names of static arguments.
     tiered : bool, optional
-        True: NumPy evaluates calls op by op while another thread compiles, if that is faster than to wait. False: the
-        first call waits. Default: `settings.first_call`; NumPy evaluates the first call, the second compiles.
+        True: NumPy evaluates the calls op by op while another thread compiles, if this is estimated to be faster.
+        False: the first call waits for the compiler. The default is `settings.first_call`, with which NumPy
+        evaluates the first call, and the second call compiles.
     optimize : {1, 2, 3}, optional
-        1 compiles fastest, 3 makes the fastest code. Default: `settings.optimize`, 2: nearly as fast, and sooner.
-    donate_argnums, donate_argnames : int or str, or sequence of them; arguments to overwrite with results, as in JAX
+        Optimization level. 1 compiles fastest, 3 generates the fastest code. The default is `settings.optimize`,
+        which is 2 unless it has been set.
+    donate_argnums : int or sequence of int
+        Positions of donated arguments: the program may overwrite their arrays with results, as in JAX.
+    donate_argnames : str or sequence of str
+        Names of donated arguments.
 
     Returns
     -------
-    Traced, the compiled function; functions derived from it, as by `grad`, have the same options
+    Traced
+        Compiled function, with the parameters of `fun`. Functions derived from it, for example by `grad`, are
+        compiled with the same options. Without `fun`, the decorator.
 
     Raises
     ------
-    TraceError, DTypeError, UnsupportedError for other types, dtypes or NumPy functions, with the user's file and line
-    ValueError if a static or donated argument does not exist, or is both
+    TypeError
+        If `fun` is not callable, or `tiered` is not a boolean.
+    ValueError
+        If a static or donated argument does not exist, an argument is both, or `optimize` is no level.
+    TraceError, DTypeError, UnsupportedError
+        In calls: if an argument has another type or dtype, or `fun` does what cannot be compiled. The message has the
+        user's file and line.
+
+    See Also
+    --------
+    grad : Gradient of a function.
+    disable_jit : Run traced functions as plain Python.
 
     Notes
     -----
-    Arguments are ndarrays, NumPy scalars, Python numbers, and pytrees of them (tuple, list, dict, namedtuple,
-    dataclass, None, `register_pytree_node`). Each structure, dtype, shape and static value has its own program, and so
-    has each answer to Python code that asks for a value (`if x.sum() > 0`). Every call reads the variables from
-    outside, and changes arrays, objects and names there; text is printed once per trace. NumPy's results differ by
-    rounding only. If the compiling thread fails, NumPy goes on, and a later call issues a `PerformanceWarning`.
+    Arguments and results are ndarrays, NumPy scalars, Python numbers, and pytrees of them: tuple, list, dict,
+    namedtuple, dataclass, None, and classes of `register_pytree_node`. Each combination of structure, dtypes, shapes
+    and static values has a trace of its own, and so has each outcome of a test of a value (`if x.sum() > 0`).
 
-    A result may be written into a donated array of its shape and dtype, and is then that array, so that a training step
-    `params = step(params, x)` allocates nothing. Results change by rounding at most; the array's content is undefined
-    for all who refer to it. Views, read-only arrays and arrays that share memory with another argument are not
-    overwritten, nor is any array if a result depends on answers to questions for values.
+    Each call reads outside variables again, and updates outside arrays, objects and names. Output of `print` appears
+    once per trace. Results differ from NumPy's by rounding only. If the compiler fails in another thread, NumPy
+    evaluates the calls, and a `PerformanceWarning` is issued.
+
+    A result may take the memory of a donated array of the same shape and dtype. A training step
+    `params = step(params, x)` then allocates nothing. The content of a donated array is undefined after the call, for
+    every reference to it. Views, read-only arrays and arrays that share memory with another argument are not
+    overwritten. No array is overwritten if the path through `fun` depends on values.
 
     Examples
     --------

@@ -30,23 +30,43 @@ def jacrev(
     fun: Callable[Parameters, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
     chunk_size: int | None = None, tiered: bool | None = None, optimize: int | None = None,
 ) -> Traced[Parameters, Any]:  # fmt: skip
-    """Return the function `(*args) -> Jacobian`, computed row by row: for more inputs than outputs (reverse mode).
+    """Return the function to the Jacobian of a function, computed row by row (reverse mode).
+
+    It is the faster choice for more inputs than outputs.
 
     Parameters
     ----------
-    fun, argnums, has_aux, holomorphic, tiered, optimize : as for `value_and_grad`; `fun` returns a pytree of arrays
-    chunk_size : int, optional; rows computed at a time, by default all
+    fun : callable
+        Function whose result is a pytree of floating arrays.
+    argnums : int or tuple of int
+        Positions of the arguments to differentiate with respect to. Their arrays are floating or complex.
+    has_aux : bool
+        Whether `fun` returns `(out, aux)`. The auxiliary result `aux` is not differentiated.
+    holomorphic : bool
+        Whether `fun` is a holomorphic function of complex arguments, with complex results.
+    chunk_size : int, optional
+        Number of rows that are computed at a time. The default is all rows.
+    tiered, optimize
+        Options as for `trace`. The default is the options of `fun`.
 
     Returns
     -------
     Traced
-        Function to the Jacobian, or `(Jacobian, aux)`: the output's structure, each leaf replaced by the argument's (by
-        a tuple for a tuple of argnums). Arrays have the output's axes, then the argument's.
+        Function `(*args) -> jacobian`; with `has_aux`, `(*args) -> (jacobian, aux)`. The Jacobian has the structure of
+        the output, and in place of each leaf the structure of the argument, or a tuple for a tuple of argnums. Its
+        arrays have the axes of the output, followed by the axes of the argument.
 
     Raises
     ------
-    DTypeError (a TypeError) for outputs not floating, arguments not floating or complex; `jacfwd`: the other way round
-    DTypeError with `holomorphic` for outputs or arguments not complex; ValueError as for `value_and_grad`
+    DTypeError
+        If an output is not floating, or an argument to differentiate is neither floating nor complex. With
+        `holomorphic`, if an output or argument is not complex.
+    ValueError
+        If `argnums` names no argument, or a static one, or `chunk_size` is not positive.
+
+    See Also
+    --------
+    jacfwd : The same, computed column by column.
 
     Examples
     --------
@@ -64,8 +84,45 @@ def jacfwd(
     fun: Callable[Parameters, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
     chunk_size: int | None = None, tiered: bool | None = None, optimize: int | None = None,
 ) -> Traced[Parameters, Any]:  # fmt: skip
-    """Return the function `(*args) -> Jacobian`, as `jacrev`, but column by column: for more outputs than inputs.
+    """Return the function to the Jacobian of a function, computed column by column (forward mode).
 
+    It is the faster choice for more outputs than inputs.
+
+    Parameters
+    ----------
+    fun : callable
+        Function whose result is a pytree of floating or complex arrays.
+    argnums : int or tuple of int
+        Positions of the arguments to differentiate with respect to. Their arrays are floating.
+    has_aux : bool
+        Whether `fun` returns `(out, aux)`. The auxiliary result `aux` is not differentiated.
+    holomorphic : bool
+        Whether `fun` is a holomorphic function of complex arguments, with complex results.
+    chunk_size : int, optional
+        Number of columns that are computed at a time. The default is all columns.
+    tiered, optimize
+        Options as for `trace`. The default is the options of `fun`.
+
+    Returns
+    -------
+    Traced
+        Function `(*args) -> jacobian`; with `has_aux`, `(*args) -> (jacobian, aux)`. Structure and shapes are those of
+        `jacrev`.
+
+    Raises
+    ------
+    DTypeError
+        If an argument to differentiate is not floating, or an output is neither floating nor complex. With
+        `holomorphic`, if an output or argument is not complex.
+    ValueError
+        If `argnums` names no argument, or a static one, or `chunk_size` is not positive.
+
+    See Also
+    --------
+    jacrev : The same, computed row by row.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> print(jacfwd(lambda x: np.array([x, x**2, x**3]))(2.0))
     [ 1.  4. 12.]
@@ -82,8 +139,43 @@ def hessian(
     fun: Callable[Parameters, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
     chunk_size: int | None = None, tiered: bool | None = None, optimize: int | None = None,
 ) -> Traced[Parameters, Any]:  # fmt: skip
-    """Return the function `(*args) -> Hessian`, forward mode over reverse mode; all else as for `jacrev`, twice.
+    """Return the function to the Hessian of a function: the matrix of second derivatives, forward over reverse mode.
 
+    Parameters
+    ----------
+    fun : callable
+        Function whose result is a floating scalar, or a pytree of floating arrays.
+    argnums : int or tuple of int
+        Positions of the arguments to differentiate with respect to. Their arrays are floating.
+    has_aux : bool
+        Whether `fun` returns `(out, aux)`. The auxiliary result `aux` is not differentiated.
+    holomorphic : bool
+        Whether `fun` is a holomorphic function of complex arguments, with complex results.
+    chunk_size : int, optional
+        Number of columns that are computed at a time. The default is all columns.
+    tiered, optimize
+        Options as for `trace`. The default is the options of `fun`.
+
+    Returns
+    -------
+    Traced
+        Function `(*args) -> hessian`; with `has_aux`, `(*args) -> (hessian, aux)`. The Hessian has the structure of the
+        output, with the structure of the argument twice in place of each leaf. Its arrays have the axes of the output,
+        followed by the axes of the argument, twice.
+
+    Raises
+    ------
+    DTypeError
+        If an output or an argument to differentiate is not floating. With `holomorphic`, if one is not complex.
+    ValueError
+        If `argnums` names no argument, or a static one, or `chunk_size` is not positive.
+
+    See Also
+    --------
+    hvp : Product of the Hessian and a vector, without the matrix.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> print(hessian(lambda x: x[0] ** 2 * x[1])(np.array([1.0, 2.0])))
     [[4. 2.]
@@ -95,11 +187,35 @@ def hessian(
 
 
 def hvp(fun: Function, primals: Any, tangents: Any) -> Any:
-    """Compute a Hessian-vector product of a scalar function, at the cost of a few gradients.
+    """Compute the product of the Hessian of a scalar function and a vector, at the cost of a few gradients.
 
-    `primals` (the point) and `tangents` (the vector) are tuples or lists with one entry for each positional argument,
-    as for `jvp`. The result has the structure of the only primal, or is a tuple with the structure of each.
+    Parameters
+    ----------
+    fun : callable
+        Function whose value is a floating scalar.
+    primals : tuple or list
+        Point: one entry for each positional argument.
+    tangents : tuple or list
+        Vector, with the structure, shapes and dtypes of the primals.
 
+    Returns
+    -------
+    pytree of array
+        Product with the structure of the primal, or a tuple of products if there are several primals.
+
+    Raises
+    ------
+    TypeError
+        If primals or tangents are no sequence, or a structure or dtype differs.
+    ShapeError
+        If a shape differs, or the value is not a scalar.
+
+    See Also
+    --------
+    hessian : The whole matrix.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> print(hvp(lambda x: np.sum(x**3), (np.array([1.0, 2.0]),), (np.array([1.0, 10.0]),)))
     [  6. 120.]

@@ -24,28 +24,47 @@ def value_and_grad(
     fun: Callable[Parameters, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
     tiered: bool | None = None, optimize: int | None = None,
 ) -> Traced[Parameters, tuple[Any, Any]]:  # fmt: skip
-    """Differentiate a scalar function: compute its value and its gradient in one program (reverse mode).
+    """Return the function to the value and the gradient of a scalar function (reverse mode).
 
     Parameters
     ----------
-    fun : callable; its value is a floating scalar
-    argnums : int or tuple of int; positional arguments, floating or complex
-    has_aux : bool; whether `fun` returns `(value, aux)`
-    holomorphic : bool; whether value and arguments are complex, and the gradient is the complex derivative
-    tiered, optimize : as for `trace`; default: the options of `fun`
+    fun : callable
+        Function whose value is a floating scalar.
+    argnums : int or tuple of int
+        Positions of the arguments to differentiate with respect to. Their arrays are floating or complex.
+    has_aux : bool
+        Whether `fun` returns `(value, aux)`. The auxiliary result `aux` is not differentiated.
+    holomorphic : bool
+        Whether `fun` is a holomorphic function of complex arguments, with a complex value. The result is then its
+        complex derivative.
+    tiered, optimize
+        Options as for `trace`. The default is the options of `fun`.
 
     Returns
     -------
     Traced
-        Function `(*args) -> (value, gradient)`, or with `has_aux` `((value, aux), gradient)`. The gradient is with
-        respect to the positional argument `argnums`, with its structure, shapes and dtypes; a tuple for a tuple of
-        argnums. With respect to x + iy it is dL/dx + i dL/dy, as in PyTorch (JAX gives the conjugate).
+        Function `(*args) -> (value, gradient)`; with `has_aux`, `(*args) -> ((value, aux), gradient)`. The gradient
+        has the structure, shapes and dtypes of the argument `argnums`. For a tuple of argnums it is a tuple. Both
+        results are computed by one program.
 
     Raises
     ------
-    DTypeError (a TypeError) if an argument to differentiate is neither floating nor complex
-    TypeError (a `ShapeError` too) if the value is not a scalar
-    ValueError if `argnums` names no argument, or a static one
+    DTypeError
+        If an argument to differentiate is neither floating nor complex (a TypeError).
+    ShapeError
+        If the value is not a scalar (a TypeError too).
+    ValueError
+        If `argnums` names no argument, or a static one.
+
+    See Also
+    --------
+    grad : Gradient without the value.
+    vjp : Products with the Jacobian of a function with many outputs.
+
+    Notes
+    -----
+    The gradient of a real function L with respect to a complex number x + iy is dL/dx + i dL/dy, as in PyTorch. JAX
+    returns the complex conjugate.
 
     Examples
     --------
@@ -66,8 +85,49 @@ def grad(
     fun: Callable[Parameters, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
     tiered: bool | None = None, optimize: int | None = None,
 ) -> Traced[Parameters, Any]:  # fmt: skip
-    """Return the function `(*args) -> gradient`, with `has_aux` `(gradient, aux)`; all else as for `value_and_grad`.
+    """Return the function to the gradient of a scalar function (reverse mode).
 
+    Parameters
+    ----------
+    fun : callable
+        Function whose value is a floating scalar.
+    argnums : int or tuple of int
+        Positions of the arguments to differentiate with respect to. Their arrays are floating or complex.
+    has_aux : bool
+        Whether `fun` returns `(value, aux)`. The auxiliary result `aux` is not differentiated.
+    holomorphic : bool
+        Whether `fun` is a holomorphic function of complex arguments, with a complex value. The result is then its
+        complex derivative.
+    tiered, optimize
+        Options as for `trace`. The default is the options of `fun`.
+
+    Returns
+    -------
+    Traced
+        Function `(*args) -> gradient`; with `has_aux`, `(*args) -> (gradient, aux)`. The gradient has the structure,
+        shapes and dtypes of the argument `argnums`. For a tuple of argnums it is a tuple.
+
+    Raises
+    ------
+    DTypeError
+        If an argument to differentiate is neither floating nor complex (a TypeError).
+    ShapeError
+        If the value is not a scalar (a TypeError too).
+    ValueError
+        If `argnums` names no argument, or a static one.
+
+    See Also
+    --------
+    value_and_grad : Gradient together with the value.
+    jacrev, hessian : Derivatives of arrays, and second derivatives.
+
+    Notes
+    -----
+    The gradient of a real function L with respect to a complex number x + iy is dL/dx + i dL/dy, as in PyTorch. JAX
+    returns the complex conjugate.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> print(grad(lambda x: np.sum(x**3))(np.array([1.0, 2.0])))
     [ 3. 12.]
@@ -91,24 +151,38 @@ def grad(
 
 
 def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
-    """Compute `out = fun(*primals)` and the function of its vector-Jacobian products (reverse mode).
+    """Compute `out = fun(*primals)`, and return a function to vector-Jacobian products (reverse mode).
 
     Parameters
     ----------
-    fun : callable; its result is a pytree of arrays
-    *primals : pytrees of floating or complex arrays
-    has_aux : bool; whether `fun` returns `(out, aux)`
+    fun : callable
+        Function whose result is a pytree of arrays.
+    *primals : pytree of array
+        Arguments of `fun`, of floating or complex arrays.
+    has_aux : bool
+        Whether `fun` returns `(out, aux)`. The auxiliary result `aux` is not differentiated.
 
     Returns
     -------
-    (out, vjp_fn) or (out, vjp_fn, aux)
-        `vjp_fn(ct)` is the tuple of the primals' cotangents. `ct` has the structure, shapes and dtypes of `out`;
-        numbers stand for scalars. `vjp_fn` is a separate compiled program with copies of its residuals, callable any
-        number of times. It reruns `fun` only if a `custom_vjp` rule asks for a cotangent's value, or changes something.
+    out : pytree of array
+        Result of `fun`.
+    vjp_fn : callable
+        Function `vjp_fn(ct)` to the tuple of the cotangents of the primals, which is the product of `ct` and the
+        Jacobian. `ct` has the structure, shapes and dtypes of `out`; Python numbers stand for scalars.
+    aux : pytree
+        Auxiliary result, only with `has_aux`.
 
     Raises
     ------
-    DTypeError if a primal is neither floating nor complex; ShapeError if a cotangent's structure or shape differs
+    DTypeError
+        If a primal is neither floating nor complex.
+    ShapeError
+        If the structure or a shape of a cotangent differs from `out`.
+
+    Notes
+    -----
+    `vjp_fn` is a compiled program with its own copies of the residuals. It can be called any number of times. It runs
+    `fun` again only if a `custom_vjp` rule asks for the value of a cotangent, or has side effects.
 
     Examples
     --------
@@ -138,8 +212,20 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
 
 
 def stop_gradient(x: Any) -> Any:
-    """Return `x`, an array or a pytree of arrays, as a constant for every derivative.
+    """Return a value as a constant: its derivative is zero in every transform.
 
+    Parameters
+    ----------
+    x : pytree of array
+        Value.
+
+    Returns
+    -------
+    pytree of array
+        The same value. Leaves that are neither traced arrays nor Tensors are the same objects.
+
+    Examples
+    --------
     >>> print(grad(lambda x: x * stop_gradient(x))(3.0))
     3.0
     """
