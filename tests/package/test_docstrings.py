@@ -72,13 +72,14 @@ def entries(section: str) -> Iterator[tuple[list[str], bool]]:
 
 
 def parameters(value: Any) -> list[str]:
-    if inspect.isclass(value) and value.__init__ is object.__init__ and value.__new__ is object.__new__:
-        return []
+    if inspect.isclass(value) and not any(inspect.isfunction(f) for f in (value.__init__, value.__new__)):
+        return []  # those of a built-in class
     try:
         given = inspect.signature(value).parameters
     except (TypeError, ValueError):
         return []
-    return [name for name in given if name != "self" and not name.startswith("_")]
+    names = [name for name in given if name != "self" and not name.startswith("_")]
+    return [] if inspect.isclass(value) and names == ["args", "kwargs"] else names
 
 
 def returns_something(value: Any) -> bool:
