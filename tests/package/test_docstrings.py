@@ -19,8 +19,8 @@ tracegrad.implicit tracegrad.dask tracegrad.autograd tracegrad.autograd.function
 tracegrad.autograd.forward_ad tracegrad.linalg tracegrad.special tracegrad.nn tracegrad.nn.functional
 tracegrad.nn.init tracegrad.nn.utils tracegrad.optim tracegrad.optim.lr_scheduler tracegrad.optim.schedules
 tracegrad.array_api tracegrad.cuda
-""".split()
-INTERNAL = ("tracegrad.errors", True)  # its functions are for the package; users have the classes
+"""
+INTERNAL = ("tracegrad.errors", "function")  # its functions are for the package; users have the classes
 # Functions of PyTorch and of NumPy that a table generates or describes: they need no example.
 TABLES = ("tracegrad.torch.functions.", "tracegrad.torch.array_api", "tracegrad.numpy_api.")
 # The sections of numpydoc in their order, and the `Shape` of modules.
@@ -35,17 +35,17 @@ LEFT: dict[str, str] = {}
 def public() -> dict[str, Any]:
     """The functions and classes of the public namespaces, each once, by the first of its names."""
     names: dict[str, Any] = {}
-    known: set[tuple[str, str]] = set()
-    for space in SPACES:
+    known: set[int] = set()
+    for space in SPACES.split():
         home = pkgutil.resolve_name(space)
         for name in home.__all__:
             value = getattr(home, name)
-            if not (inspect.isroutine(value) or inspect.isclass(value)) or (space, inspect.isroutine(value)) == INTERNAL:
+            kind = "function" if inspect.isroutine(value) else "class" if inspect.isclass(value) else ""
+            if not kind or (space, kind) == INTERNAL:
                 continue
             inner: Any = inspect.unwrap(value) if not inspect.isclass(value) else value
-            place = inner.__module__, inner.__qualname__
-            if str(inner.__module__).startswith("tracegrad") and place not in known:
-                known.add(place)
+            if str(inner.__module__).startswith("tracegrad") and id(inner) not in known:
+                known.add(id(inner))
                 names[f"{space}.{name}".replace("tracegrad.", "tg.", 1)] = value
     return names
 

@@ -417,4 +417,3 @@ def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Shape = (), dtype:
     """
     z = normal(key, (*shape_of(shape), np.shape(mean)[-1]), dtype)
     return mean + z @ np.linalg.cholesky(cov).T
-

@@ -200,4 +200,3 @@ def choice(key: Any, a: Any, shape: Shape = (), replace: bool = True, p: Any = N
         rank = unit_interval(key, (count,), np.float64) if p is None else -np.log(p) - gumbel(key, (count,))
         index = reshape(np.argsort(rank)[:wanted], shape=shape)
     return index if isinstance(a, int) else np.take(a, index, axis=axis)
-

@@ -169,4 +169,3 @@ def unit_interval(key: Any, shape: tuple[int, ...], dtype: Any, inside: bool = F
     else:
         raise TypeError(f"random numbers are float64 or float32, not {np.dtype(dtype)}")
     return reshape(u, shape=shape)
-
