@@ -72,14 +72,11 @@ def entries(section: str) -> Iterator[tuple[list[str], bool]]:
 
 
 def parameters(value: Any) -> list[str]:
-    if inspect.isclass(value) and not any(inspect.isfunction(f) for f in (value.__init__, value.__new__)):
-        return []  # those of a built-in class
-    try:
-        given = inspect.signature(value).parameters
-    except (TypeError, ValueError):
-        return []
-    names = [name for name in given if name != "self" and not name.startswith("_")]
-    return [] if inspect.isclass(value) and names == ["args", "kwargs"] else names
+    if inspect.isclass(value):
+        value = next((f for f in (value.__init__, value.__new__) if inspect.isfunction(f)), lambda: None)
+    given = inspect.signature(value).parameters
+    names = [name for name in given if name not in ("self", "cls") and not name.startswith("_")]
+    return [] if value.__name__ in ("__init__", "__new__") and names == ["args", "kwargs"] else names
 
 
 def returns_something(value: Any) -> bool:

@@ -23,8 +23,8 @@ from tracegrad.ops.linalg import solve as linalg
 from tracegrad.ops.linalg.contraction import matmul_any, matrix_transpose
 from tracegrad.ops.shape.linear import broadcast_to, reduce_sum, reshape
 from tracegrad.torch.functions.core.dims import copied, dim_of, one, size_error
-from tracegrad.torch.functions.core.docs import document
 from tracegrad.torch.functions.core.operands import in_floats
+from tracegrad.torch.functions.core.parameter_table import FUNCTION_DOCS
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import function, with_aliases
 from tracegrad.torch.functions.core.return_types import return_type
@@ -494,4 +494,4 @@ def _trace(x: Any, *, offset: int) -> Any:
     return selection.linalg_trace(x, offset=offset)
 
 
-document(globals(), __all__)
+FUNCTION_DOCS.document(globals(), __all__)

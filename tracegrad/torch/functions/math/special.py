@@ -12,8 +12,8 @@ from tracegrad.ops.core.op import named
 from tracegrad.ops.elementwise import table as ops
 from tracegrad.ops.elementwise.table import multiply
 from tracegrad.ops.special import scipy_special
-from tracegrad.torch.functions.core.docs import document
 from tracegrad.torch.functions.core.operands import as_node, floating, in_floats, is_number, pair
+from tracegrad.torch.functions.core.parameter_table import FUNCTION_DOCS
 from tracegrad.torch.functions.core.registry import FUNCTIONS, function
 from tracegrad.torch.functions.math.pointwise import of_one
 from tracegrad.torch.functions.math.reductions import log_softmax, logsumexp, softmax
@@ -135,4 +135,4 @@ gammaln = FUNCTIONS["lgamma"]
 round = FUNCTIONS["round"]
 
 
-document(globals(), __all__)
+FUNCTION_DOCS.document(globals(), __all__)

@@ -19,8 +19,8 @@ from tracegrad.ops.elementwise.table import equal
 from tracegrad.ops.shape import linear as moves
 from tracegrad.ops.shape.linear import cast, reshape
 from tracegrad.torch.functions.core.dims import integers, one, size_error
-from tracegrad.torch.functions.core.docs import document
 from tracegrad.torch.functions.core.operands import as_node
+from tracegrad.torch.functions.core.parameter_table import FUNCTION_DOCS
 from tracegrad.torch.functions.math.extrema import amax, amin
 from tracegrad.torch.functions.math.statistics import pdist
 from tracegrad.torch.functions.nn.activations import (
@@ -244,4 +244,4 @@ def _cut(x: Any, pairs: list[tuple[int, int]]) -> Any:
     return x
 
 
-document(globals(), __all__)
+FUNCTION_DOCS.document(globals(), __all__)
