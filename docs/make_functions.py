@@ -1,14 +1,18 @@
-"""Makes the table of functions beside this file, `functions.md`: `python docs/make_functions.py`.
+"""Try the functions of NumPy and SciPy, and write the table of functions: the page `functions.md` of the site.
 
-What is tried are the calls that the tests know, on their small arrays; nothing is compiled but the plan of the program
-is made. `python docs/make_functions.py np.sort scipy.linalg.expm` prints the rows of these functions only.
+The build of the site runs `python docs/make_functions.py --page FILE`. `python docs/make_functions.py np.sort` prints
+the row of one function. The calls are those of the tests, on their small arrays. Each program is planned, but not
+compiled.
 """
 
 from __future__ import annotations
 
+import argparse
 import dis
 import importlib
 import itertools
+import multiprocessing
+import os
 import re
 import sys
 import types
@@ -45,15 +49,16 @@ from tracegrad.scipy_api.stats.distributions import _methods  # noqa: E402
 from tracegrad.scipy_api.stats.univariate import CONTINUOUS, DISCRETE  # noqa: E402
 from tracegrad.torch.tape import TapeArray  # noqa: E402
 
-PAGE = HERE / "functions.md"
 COLUMNS = ("tried", "eager", "compiled", "first", "second", "forward", "batch")
 YES, NO, NONE, OTHER = "yes", "no", "\N{EN DASH}", "differs"
-MOST = 4  # calls of a function that are tried, of which the best counts
+MOST = 4  # how many calls of a function are tried; the row shows the best one
 
 
 class Case(NamedTuple):
-    """A call that is tried: its text, the function, its arguments, and the step of differences, which is larger where
-    an answer is rough."""
+    """A call to try: its text, the function, its arguments, and the step of finite differences.
+
+    The step is larger where the function computes with a low accuracy.
+    """
 
     text: str
     function: Callable[..., Any]
@@ -61,9 +66,9 @@ class Case(NamedTuple):
     step: float = 1e-4
 
 
-# -- which functions there are, and calls of them ------------------------------------------------------------------
+# -- functions, and calls of them ----------------------------------------------------------------------------------
 def names() -> list[str]:
-    """Every function of the registries."""
+    """Return the name of every function in the registries, sorted."""
     special = [
         f"scipy.special.{name}"
         for name in scipy.special.__all__
@@ -74,7 +79,7 @@ def names() -> list[str]:
 
 
 def found(name: str) -> Any:
-    """The function of a name."""
+    """Return the function with this name."""
     path = name.split(".")
     value: Any = np if path[0] == "np" else scipy
     with suppress(ImportError):
@@ -89,7 +94,7 @@ ALL = ARRAYS | MORE
 
 
 def of_text(text: str) -> Case:
-    """An expression, or a statement that changes `y`, as a function of the arrays that it names."""
+    """Make a function of an expression, or of a statement that updates `y`; its arguments are the arrays it names."""
     used = [name for name in ALL if re.search(rf'(?<![\w.]){name}(?![\w(="])', text)]
     changes = re.search(r"\by\b", text)
     used = [*used, *["a"] * (bool(changes) and "a" not in used)]
@@ -152,7 +157,7 @@ GIVEN = [
     *[f"scipy.sparse.linalg.{solver}(scipy.sparse.eye_array(4) * 3.0, v, rtol=1e-13)[0]" for solver in ITERATIVE],
 ]
 TEXTS = [x for x in [*TABLE, *calls(MORE_TEXTS), *GIVEN] if "ARR[" not in x]
-# For functions of which the tables have no call.
+# Arguments for functions that no table calls.
 GENERAL = """
 a | q | v | a, b | q, v | q, w | b | u | v, v | h | v, h[:4] | p | a, p | b, h[:4] | p, a | p, b | 3 | v, 3
 """
@@ -164,7 +169,7 @@ p, u * u | 1, 1, b, 1 + b | 3.0, 2.0, b | b, b, -b
 
 
 def of_numpy(name: str) -> Iterator[Case]:
-    """Calls of a function of NumPy, or of one that NumPy's dispatch finds; those of reals come first."""
+    """Return calls of a function that NumPy dispatches; calls with real arguments come first."""
     function = found(name)
     aliases = {name, *(f"np.{n}" for n in dir(np) if getattr(np, n, None) is function)}
     if name.startswith("scipy.special."):
@@ -177,7 +182,7 @@ def of_numpy(name: str) -> Iterator[Case]:
 
 
 def general(name: str, arguments: list[str], count: int | None) -> Iterator[Case]:
-    """The calls that the function itself takes, of so many arguments where that is known."""
+    """Return the argument lists that the function accepts, with `count` arguments if the count is known."""
     for given in arguments:
         if count is not None and len(given.split(", ")) != count:
             continue
@@ -197,7 +202,7 @@ def _finite(result: Any) -> bool:
     return all(x.dtype.kind in "biufc" and np.isfinite(x).all() for x in leaves)
 
 
-# The tables of the tests of SciPy's functions, and the arguments of those that do not say which.
+# Test modules of SciPy's functions: the variable with the table, and the variable with the arguments if rows have none.
 TABLES = {
     "special": ("ONE", None), "slopes": ("ONE", None), "linalg": ("CASES", None), "others": ("CASES", None),
     "distances": ("CASES", None), "equations": ("CASES", None), "filters": ("CASES", None), "splines": ("CASES", None),
@@ -208,7 +213,7 @@ TABLES = {
 
 
 def tables() -> dict[int, list[Case]]:
-    """The calls of the tests of SciPy's functions, by the identities of the functions that they call."""
+    """Return the calls in the tests of SciPy's functions, by the identity of the function that they call."""
     known: dict[int, list[Case]] = {}
     for table, (variable, point) in TABLES.items():
         home = importlib.import_module(f"test_scipy_{table}")
@@ -222,7 +227,7 @@ def tables() -> dict[int, list[Case]]:
 
 
 def named_in(f: Any, depth: int = 3) -> Iterator[Any]:
-    """The objects that a function names, and those it calls by other functions of its module."""
+    """Return the objects that a function names, directly or through other functions of its test module."""
     yield f
     if not isinstance(f, types.FunctionType) or not f.__module__.startswith("test_") or depth == 0:
         return
@@ -240,7 +245,7 @@ def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def read_by(code: types.CodeType, scope: dict[str, Any]) -> Iterator[Any]:
-    """The globals that code reads, and their attributes."""
+    """Return the globals that code reads, and their attributes."""
     at: Any = None
     for step in dis.get_instructions(code):
         if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
@@ -253,7 +258,7 @@ def read_by(code: types.CodeType, scope: dict[str, Any]) -> Iterator[Any]:
 
 
 def cases(name: str, known: dict[int, list[Case]]) -> Iterator[Case]:
-    """Calls of a function."""
+    """Return calls of a function."""
     if name.startswith("scipy.stats.") and name.count(".") == 3:
         yield from of_stats(*name.split(".")[2:])
         return
@@ -263,7 +268,7 @@ def cases(name: str, known: dict[int, list[Case]]) -> Iterator[Case]:
 
 
 def of_stats(dist: str, method: str) -> Iterator[Case]:
-    """Calls of a method of a distribution, where its answers are finite."""
+    """Return calls of a method of a distribution, at points where the result is finite."""
     tests = importlib.import_module("test_scipy_stats")
     discrete, quantile = dist in DISCRETE, method in ("ppf", "isf")
     shapes = (tests.DISCRETE if discrete else tests.CONTINUOUS).get(dist, ())
@@ -281,12 +286,12 @@ def of_stats(dist: str, method: str) -> Iterator[Case]:
             yield Case(call, f, [x, *shapes])
 
 
-# -- what becomes of a call ------------------------------------------------------------------------------------------
+# -- the cells of a row ----------------------------------------------------------------------------------------------
 OF_NO_POINT = ("mean", "var", "std", "stats", "entropy", "median", "interval")
 
 
 def of_parameters(dist: str, method: str, shapes: list[Any], discrete: bool) -> Case:
-    """The call of a method of a distribution that is given its parameters only."""
+    """Return the call of a method of a distribution that takes the parameters of the distribution only."""
     given = [*shapes, np.asarray(0.3), *([] if discrete else [np.asarray(1.4)])]
     text = ", ".join("abcdef"[: len(given)])
     call = f"scipy.stats.{dist}.{method}({'0.9, ' if method == 'interval' else ''}{text})"
@@ -294,7 +299,7 @@ def of_parameters(dist: str, method: str, shapes: list[Any], discrete: bool) -> 
 
 
 def row(name: str, known: dict[int, list[Case]]) -> dict[str, str]:
-    """The cells of a function: those of the call that has the most answers."""
+    """Return the cells of a function: those of the call with the most `yes`."""
     best = dict.fromkeys(COLUMNS, NONE) | {"tried": "no call"}
     for _, case in zip(range(MOST), filter(_runs, cases(name, known))):
         cells = tried(case)
@@ -306,7 +311,7 @@ def row(name: str, known: dict[int, list[Case]]) -> dict[str, str]:
 
 
 def _runs(case: Case) -> bool:
-    """Whether NumPy and SciPy themselves take these arguments."""
+    """Whether NumPy and SciPy themselves accept these arguments."""
     with suppress(Exception):
         case.function(*case.arguments)
         return True
@@ -318,7 +323,7 @@ def _answers(cells: dict[str, str]) -> int:
 
 
 def tried(case: Case) -> dict[str, str]:
-    """The cells of a call."""
+    """Return the cells of a call."""
     if isinstance(case.function, types.FunctionType) and not of_scipy.public_name(case.function):
         case = case._replace(function=own_code(case.function))
     with warnings.catch_warnings(), np.errstate(all="ignore"), interpreted():
@@ -330,7 +335,7 @@ def tried(case: Case) -> dict[str, str]:
 def attempt(ask: Callable[[Case], str], case: Case) -> str:
     try:
         return ask(case)
-    except Exception:  # of any kind: it is not supported
+    except Exception:  # any exception means: not supported
         return NO
 
 
@@ -347,7 +352,7 @@ def _near(p: Any, q: Any, rtol: float) -> bool:
 
 
 def eager(case: Case) -> str:
-    """Whether Tensors have NumPy's values."""
+    """Compare the values on Tensors with NumPy's."""
     if not case.arguments:
         return NONE
     tensors = [TapeArray(x) for x in case.arguments]
@@ -358,7 +363,7 @@ def eager(case: Case) -> str:
 
 
 def compiled(case: Case) -> str:
-    """What the program of the call is made of."""
+    """Return how the program computes the call."""
     made = plan(passes.optimize(in_pairs(tg.trace(case.function).graph(*case.arguments))))
     called = [step.node for step in calls_of(made)]
     if any(not is_native(node) and not is_ordering(node) for node in called):
@@ -372,7 +377,7 @@ def compiled(case: Case) -> str:
 
 
 def total(values: Any) -> Any:
-    """A number of all floating values, each with a weight of its own; None if there are none."""
+    """Return a weighted sum of all floating values, each with another weight; None if there are none."""
     parts = [part for leaf in tree.flatten(values)[0] for part in _parts(leaf)]
     return sum(parts[1:], parts[0]) if parts else None
 
@@ -390,13 +395,13 @@ _COUNT = itertools.count()
 
 
 def own_code(f: Any) -> Any:
-    """The function with code of its own: traces are counted by code, and there is a limit."""
+    """Copy a function together with its code: the number of traces is limited for each code object."""
     code = f.__code__.replace(co_name=f"{f.__name__} {next(_COUNT)}")
     return types.FunctionType(code, f.__globals__, code.co_name, f.__defaults__, f.__closure__)
 
 
 def derivatives(case: Case) -> dict[str, str]:
-    """The cells of the derivatives, beside differences along a direction."""
+    """Return the cells of the derivatives, which are compared with finite differences along a direction."""
     real = [k for k, x in enumerate(case.arguments) if x.dtype == np.float64]
 
     @own_code
@@ -438,7 +443,7 @@ def derivatives(case: Case) -> dict[str, str]:
 
 
 def slope(function: Callable[..., Any], point: list[Any], direction: list[Any], step: float = 1e-4) -> Any:
-    """The derivative along a direction, by differences of the fourth order."""
+    """Return the derivative along a direction, by central differences of fourth order."""
 
     def at(t: float) -> Any:
         return np.asarray(function(*[x + t * v for x, v in zip(point, direction)]))
@@ -447,7 +452,7 @@ def slope(function: Callable[..., Any], point: list[Any], direction: list[Any], 
 
 
 def batch(case: Case) -> str:
-    """Whether each of a batch of arguments has the answer that it has alone; of reals, where there are any."""
+    """Compare `vmap` with single calls; real arguments are mapped, or all arguments if none is real."""
     kinds = [x.dtype == np.float64 for x in case.arguments]
     mapped = kinds if any(kinds) else [True] * len(kinds)
     if not mapped:
@@ -468,46 +473,89 @@ def batch(case: Case) -> str:
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
-HEAD = f"""# The functions of NumPy and SciPy that traced code can call
+HEAD = f"""# Functions of NumPy and SciPy in traced code
 
-Written by `python docs/make_functions.py`, from the registries and by trying each of the {{count}} functions: one call
-of those that the tests have for it, the one in the second column. Other arguments may have other answers.
+The build of this site has tried each of the {{count}} functions that traced code can call. A row shows one call, which
+is taken from the tests. Another call of the same function may have other results. This command prints the row of a
+function: `python docs/make_functions.py np.sort`.
 
-- eager: on Tensors, outside of traces. `np.asarray` and other makers of arrays, and functions of SciPy's in
-  Python, do not ask what their arguments are: they need a trace (`tg.trace`, `tg.grad`, ...), compiled or not.
-- compiled: *fused*: loops of the program; *BLAS*: with products by the BLAS; *native*: with sorting or LAPACK, called
-  from machine code; *called*: with a call of the function that NumPy or SciPy has; *nothing*: a view or a constant.
-- first, second, forward: the first derivative by `grad`, the second, and that by `jvp`, beside differences.
-- batch: `vmap`, beside a loop over examples.
+- **eager**: a call with Tensors outside of a trace. `np.asarray` and other functions that create arrays do not dispatch
+  on their arguments, nor do SciPy's functions that are written in Python. They need a trace (`tg.trace`, `tg.grad`,
+  ...), compiled or not.
+- **compiled**: how the compiled program computes the call. *fused*: in loops of the program. *BLAS*: with matrix
+  products of the BLAS. *native*: by a sorting or LAPACK routine that machine code calls. *called*: by a call of NumPy's
+  or SciPy's function. *nothing*: the result is a view or a constant.
+- **first**, **second**, **forward**: the first derivative by `grad`, the second derivative, and the first derivative by
+  `jvp`. They are compared with finite differences.
+- **batch**: `vmap`, compared with a loop over the examples.
 
-Sparse matrices are constants: they multiply, and solve for, what is traced. Functions that have no call in the tables
-of the tests (`no call`) are not tried here.
+The cells mean:
 
-`{NONE}`: there is none: no derivative as the result is of integers, of booleans or constant in pieces; no batch as
-values decide how many elements the result has, or as it is no array; or no argument is an array. `{NO}`: it is refused
-by name.
-`{OTHER}`: something else than differences or the loop give, at the arrays of the call.
+- `{YES}`: the call works, and the values agree.
+- `{NO}`: the call raises an error that names the function.
+- `{OTHER}`: the values differ from finite differences, or from the loop, at the arrays of this call.
+- `{NONE}`: the question does not apply. There is no derivative if the result is of integers or booleans, or constant in
+  pieces. There is no batch if the number of elements depends on values, or if the result is no array. There is neither
+  if no argument is an array.
+
+Sparse matrices are constants: products with them and solutions have derivatives with respect to the other operand.
+`no call` means that the tests have no call of the function, so it was not tried.
 """
+PARALLEL = 100  # more rows than this are divided among processes
 
 
 def line(name: str, cells: dict[str, str]) -> str:
+    """Return the row of a function as Markdown."""
     text = cells["tried"].replace("|", "\\|")
     return f"| {name} | {' | '.join([f'`{text}`', *(cells[column] for column in COLUMNS[1:])])} |"
 
 
-def main(wanted: list[str]) -> None:
-    warnings.simplefilter("ignore")
-    np.seterr(all="ignore")
-    known = tables()
-    every = wanted or names()
-    lines = [line(name, row(name, known)) for name in every]
-    if wanted:
-        sys.stdout.write("\n".join(lines) + "\n")
-        return
-    titles = ["function", "call that is tried", *COLUMNS[1:]]
-    text = [HEAD.format(count=len(every)), f"| {' | '.join(titles)} |", "|---" * len(titles) + "|", *lines]
-    PAGE.write_text("\n".join(text) + "\n")
+def lines(wanted: list[str]) -> list[str]:
+    """Try functions, and return their rows."""
+    known = tables() if any(name.startswith("scipy.") for name in wanted) else {}
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        return [line(name, row(name, known)) for name in wanted]
+
+
+def all_lines(wanted: list[str]) -> list[str]:
+    """Try functions in several processes if they are many, and return their rows."""
+    processes = os.cpu_count() or 1
+    if len(wanted) <= PARALLEL or processes == 1:
+        return lines(wanted)
+    parts = [wanted[k : k + PARALLEL // 4] for k in range(0, len(wanted), PARALLEL // 4)]
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        return list(itertools.chain.from_iterable(pool.map(lines, parts, chunksize=1)))
+
+
+def package(function: str) -> str:
+    """Return the package of a function: `np.linalg` of `np.linalg.inv`, `np` of `np.add.reduce`."""
+    top, second, *rest = function.split(".")
+    return f"{top}.{second}" if rest and (top == "scipy" or second in ("fft", "lib", "linalg")) else top
+
+
+def page(wanted: list[str]) -> str:
+    """Try functions, and return the page: a table for each package, under a heading that the search finds."""
+    titles = ["function", "call", *COLUMNS[1:]]
+    head = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+    sections: dict[str, list[str]] = {}
+    for name, text in zip(wanted, all_lines(wanted)):
+        sections.setdefault(package(name), []).append(text)
+    parts = ["\n".join([f"## {name}", "", *head, *sections[name]]) for name in sorted(sections)]
+    return "\n\n".join([HEAD.format(count=len(wanted)).rstrip(), *parts]) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("functions", nargs="*", metavar="FUNCTION", help="functions to try (default: all)")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write the page to a file instead of printing rows")
+    arguments = parser.parse_args()
+    wanted = arguments.functions or names()
+    if arguments.page:
+        arguments.page.write_text(page(wanted), encoding="utf-8")
+    else:
+        sys.stdout.write("\n".join(all_lines(wanted)) + "\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

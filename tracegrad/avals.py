@@ -91,8 +91,15 @@ _item = tuple.__getitem__
 
 
 class Size(tuple[int, ...]):
-    """Shape of a Tensor: a tuple with the number of elements, whose slices and sums are such tuples too.
+    """Shape of a Tensor: a tuple with the number of elements. Its slices and sums are such tuples too.
 
+    Parameters
+    ----------
+    sizes : iterable of int
+        Sizes.
+
+    Examples
+    --------
     >>> x = Size([2, 3])
     >>> x[:1] + (4,), x.numel(), x == (2, 3)
     (torch.Size([2, 4]), 6, True)

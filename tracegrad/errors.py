@@ -50,7 +50,7 @@ __all__ = [
 
 
 class TracegradError(Exception):
-    """Base of every error that tracegrad raises on purpose."""
+    """Base class of the errors that tracegrad raises."""
 
 
 def numpys(cls: Any) -> Any:
@@ -70,31 +70,63 @@ class _AsNumPys:
 
 
 class ShapeError(_AsNumPys, TracegradError, ValueError):
-    """Shapes, axes or indices that do not fit together."""
+    """Shapes, axes or indices do not fit together.
+
+    It is a ValueError, as in NumPy.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tracegrad as tg
+    >>> try:
+    ...     tg.trace(lambda x: x + np.ones(3))(np.ones(2))
+    ... except tg.ShapeError as error:
+    ...     print(isinstance(error, ValueError))
+    True
+    """
 
     _numpys: Any = ValueError
 
 
 class DTypeError(_AsNumPys, TracegradError, TypeError):
-    """A dtype an op or a transform is not defined for."""
+    """An op or a transform is not defined for the dtype.
+
+    It is a TypeError, as in NumPy.
+
+    Examples
+    --------
+    >>> import tracegrad as tg
+    >>> try:
+    ...     tg.grad(lambda x: x * x)(3)
+    ... except tg.DTypeError as error:
+    ...     print(isinstance(error, TypeError))
+    True
+    """
 
     _numpys: Any = TypeError
 
 
 class TraceError(TracegradError, TypeError):
-    """A value or an action that a trace cannot record."""
+    """A trace cannot record a value or an action.
+
+    The text names the line, and a way out. It is a TypeError.
+    """
 
 
 class LostDerivativeError(TraceError):
-    """A value with a derivative would continue as one without.
+    """A value with a derivative would continue as a value without one.
 
-    Examples are C code that reads the number, `float` outside a trace, pickling, and an ndarray that stores it. The
-    derivative of later results would be 0, whatever the right one is.
+    The derivative of later results would then be 0, which is wrong. Examples are C code that reads the number, `float`
+    outside of a trace, pickling, and an ndarray that stores the number.
 
-    The text names the line and the code that takes the value. If a constant is intended, use `stop_gradient(x)`; a
-    function that reads numbers gets a rule from `custom_vjp`. Printing, logging, formatting, comparing and indexing
-    lose no derivative.
+    Notes
+    -----
+    The text names the line, and the code that takes the value. If a constant is intended, use `stop_gradient(x)`. A
+    function that reads numbers needs a rule by `custom_vjp`. Printing, logging, formatting, comparing and indexing lose
+    no derivative.
 
+    Examples
+    --------
     >>> import math
     >>> import tracegrad as tg
     >>> try:
@@ -108,7 +140,10 @@ class LostDerivativeError(TraceError):
 
 
 class UnsupportedError(TracegradError, NotImplementedError):
-    """A NumPy function, argument or object that tracegrad does not implement."""
+    """tracegrad does not implement a NumPy function, an argument or an object.
+
+    It is a NotImplementedError.
+    """
 
     on_tape = True  # whether the eager tape may still run the call
 
@@ -121,26 +156,29 @@ class UnsupportedError(TracegradError, NotImplementedError):
 
 
 class VerifyError(TracegradError):
-    """A graph that breaks a rule of the IR; a defect of tracegrad itself."""
+    """A graph breaks a rule of the IR, because of a defect of tracegrad."""
 
 
 class CapacityError(TracegradError, RuntimeError):
-    """A loop made more iterations than the space for its residuals allows."""
+    """A loop made more iterations than the memory for its residuals allows.
+
+    It is a RuntimeError.
+    """
 
 
 class CacheWarning(UserWarning):
-    """The disk cache could not be used; compilation went on without it."""
+    """The disk cache cannot be used; compilation continues without it."""
 
 
 class DerivativeWarning(UserWarning):
-    """A Python number was taken of a Tensor that requires grad: results are constants, as in PyTorch.
+    """A Python number was taken from a Tensor that requires grad, so results are constants, as in PyTorch.
 
     A transform of a function of ndarrays raises `LostDerivativeError` instead.
     """
 
 
 class PerformanceWarning(UserWarning):
-    """A traced function gives right results, but is slow, for a reason that can be removed."""
+    """The result of a traced function is right but slow, for a reason that the user can remove."""
 
 
 # The folder of tracegrad, with a trailing separator.

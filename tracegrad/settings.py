@@ -225,7 +225,15 @@ class Settings:
         self._tell([name])
 
     def watch(self, name: str, changed: Callable[[], None]) -> None:
-        """Call `changed()` whenever the setting may have a new value."""
+        """Call a function whenever a setting may have a new value.
+
+        Parameters
+        ----------
+        name : str
+            Name of the setting.
+        changed : callable
+            Function without arguments.
+        """
         _switches()[name].watchers.append(changed)
 
     def _tell(self, names: Iterable[str]) -> None:
@@ -237,7 +245,12 @@ class Settings:
         return f"Settings({', '.join(f'{name}={getattr(self, name)!r}' for name in _switches())})"
 
     def reload(self) -> None:
-        """Forget all values: each is read from the environment again at its next use."""
+        """Forget all values: each is read from the environment again at its next use.
+
+        Examples
+        --------
+        >>> settings.reload()
+        """
         vars(self).clear()
         self._tell(_switches())
 
@@ -306,12 +319,26 @@ settings = Settings()
 
 
 def opaque(package: str) -> None:
-    """Exclude the code of a package from tracing: calls to its functions or objects run as plain Python.
+    """Exclude the code of a package from tracing: calls of its functions and methods run as plain Python.
 
-    Call it before anything is traced that uses the package; `settings.opaque_packages` lists all excluded packages
-    except pandas, which is always excluded. In traced code, passing a value through which a derivative flows to a
-    function of the package raises `LostDerivativeError`.
+    Parameters
+    ----------
+    package : str
+        Name of the package, for example `"sklearn.tree"`.
 
+    Raises
+    ------
+    ValueError
+        If it is no name of a package.
+
+    Notes
+    -----
+    Call it before a function that uses the package is traced. `settings.opaque_packages` lists the excluded packages.
+    pandas is always excluded, and not listed. In traced code, a value with a derivative must not be passed to a
+    function of an excluded package: `LostDerivativeError` is raised.
+
+    Examples
+    --------
     >>> opaque("package.of.mine")
     >>> "package.of.mine" in settings.opaque_packages
     True
@@ -334,11 +361,12 @@ _thread = _Thread()
 
 
 class disable_jit(ContextDecorator):
-    """Context manager and decorator in which traced functions of this thread run eagerly.
+    """Context manager and decorator in which traced functions of this thread run as plain Python.
 
     Notes
     -----
-    Blocks nest: the end of a block restores the state before it, also after an exception.
+    A print statement or a debugger in a function then sees each call. Blocks nest: the end of a block restores the
+    state before it, also after an exception.
 
     Examples
     --------
@@ -366,15 +394,28 @@ class disable_jit(ContextDecorator):
 
 
 def jit_disabled() -> bool:
-    """Whether this thread is within `disable_jit`."""
+    """Return whether this thread is within `disable_jit`.
+
+    Returns
+    -------
+    bool
+        True within a block of `disable_jit`.
+
+    Examples
+    --------
+    >>> jit_disabled()
+    False
+    """
     return _thread.disabled > 0
 
 
 class compiled_at_once(ContextDecorator):
-    """Context manager in which calls in this thread wait for the compiler, whatever `settings.first_call` is.
+    """Context manager in which calls of this thread wait for the compiler, whatever `settings.first_call` is.
 
-    Equal calls then give the same bits.
+    Equal calls then have results with the same bits.
 
+    Examples
+    --------
     >>> with compiled_at_once():
     ...     waits_for_compiler()
     True
@@ -388,5 +429,16 @@ class compiled_at_once(ContextDecorator):
 
 
 def waits_for_compiler() -> bool:
-    """Whether this thread is within `compiled_at_once`."""
+    """Return whether this thread is within `compiled_at_once`.
+
+    Returns
+    -------
+    bool
+        True within a block of `compiled_at_once`.
+
+    Examples
+    --------
+    >>> waits_for_compiler()
+    False
+    """
     return _thread.waiting > 0

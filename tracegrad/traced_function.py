@@ -105,19 +105,50 @@ class Traced(_Typed[Parameters, Result]):
         return piece(f"traced {self.name}", describe(self.fun).where, parts)
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """Explain how a call with these arguments is computed; trace and compile if necessary. Print the result.
+        """Explain how a call is computed: its guards, its graph, its loops and its kernels.
 
+        The call is traced and compiled if necessary.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            Arguments of the call.
+
+        Returns
+        -------
+        Explanation
+            Text to print.
+
+        Examples
+        --------
         >>> print(Traced(lambda x: x + 1).explain(2.0))  # doctest: +ELLIPSIS
         <lambda> (...
         """
         return explain(self, args, kwargs)
 
     def profile(self, *args: Any, **kwargs: Any) -> Profile:
-        """Measure the steps of a call with these arguments, for half a second. Print the result.
+        """Measure the time of each step of a call.
 
-        It traces and compiles if necessary, and runs the program on separate memory, without the function's changes to
-        arrays and objects. UnsupportedError for a call that no program computes.
+        The call is traced and compiled if necessary. Its program runs for half a second on memory of its own, so arrays
+        and objects outside are not updated.
 
+        Parameters
+        ----------
+        *args, **kwargs
+            Arguments of the call.
+
+        Returns
+        -------
+        Profile
+            Times of the steps. Print it.
+
+        Raises
+        ------
+        UnsupportedError
+            If the call runs as plain Python.
+
+        Examples
+        --------
         >>> import numpy as np
         >>> [(step.kind, step.bytes) for step in Traced(lambda x: 2 * x).profile(np.ones(100)).steps]
         [('kernel', 1600)]
@@ -127,20 +158,35 @@ class Traced(_Typed[Parameters, Result]):
         return profile(self, args, kwargs)
 
     def as_numba(self, *args: Any) -> Any:
-        """Export this function to Numba: the result can be called in `numba.njit` functions.
+        """Export the function to Numba: the result can be called in `numba.njit` functions.
 
-        The arguments are examples: numbers, and arrays in C order whose dtypes and shapes all calls must have. Results
-        are arrays, numbers, or a tuple of them. Captured variables keep the values of this call. Calls need neither
-        Python nor the GIL; the code stays for the life of the process.
+        Parameters
+        ----------
+        *args : number or ndarray
+            Examples of the arguments. Arrays are in C order. All calls must have their dtypes and shapes.
 
-        `UnsupportedError` if calls depend on values (`if x[0] > 0`), change something outside, or run as plain Python.
-        In calls, `ValueError` for another shape, `ArithmeticError` if the function would raise; Numba's own errors for
-        other types.
+        Returns
+        -------
+        callable
+            Function to arrays, numbers, or a tuple of them. A call raises ValueError for another shape, ArithmeticError
+            if the function would raise, and Numba's own errors for other types.
 
+        Raises
+        ------
+        UnsupportedError
+            If calls depend on values (`if x[0] > 0`), change something outside, or run as plain Python.
+
+        Notes
+        -----
+        Captured variables keep the values that they have now. Calls need neither Python nor the GIL. The machine code
+        stays in memory for the life of the process.
+
+        Examples
+        --------
         >>> import numpy as np
-        >>> slope = Traced(lambda x: np.sum(x * x)).as_numba(np.ones(3))
+        >>> square_sum = Traced(lambda x: np.sum(x * x)).as_numba(np.ones(3))
         >>> import numba
-        >>> numba.njit(lambda x: slope(x) + slope(2.0 * x))(np.ones(3))
+        >>> numba.njit(lambda x: square_sum(x) + square_sum(2.0 * x))(np.ones(3))
         15.0
         """
         from tracegrad.numba_export import as_numba
@@ -148,11 +194,25 @@ class Traced(_Typed[Parameters, Result]):
         return as_numba(self, args)
 
     def as_cfunc(self, signature: Any) -> Any:
-        """Export this function of numbers as a C function, with a Numba signature such as `"float64(float64)"`.
+        """Export a function of numbers as a C function.
 
-        The result is that of `numba.cfunc`, with an `address`, `ctypes` and `cffi`. Errors are as for `as_numba`; in
-        calls, Numba prints them.
+        Parameters
+        ----------
+        signature : str or Numba signature
+            Types of the result and of the arguments, for example `"float64(float64)"`.
 
+        Returns
+        -------
+        CFunc
+            Result of `numba.cfunc`, with the attributes `address`, `ctypes` and `cffi`. Numba prints errors in calls.
+
+        Raises
+        ------
+        UnsupportedError
+            As for `as_numba`.
+
+        Examples
+        --------
         >>> import numpy as np
         >>> Traced(lambda x, y: np.sin(x) * y).as_cfunc("float64(float64, float64)").ctypes(0.0, 3.0)
         0.0
@@ -162,8 +222,21 @@ class Traced(_Typed[Parameters, Result]):
         return as_cfunc(self, signature)
 
     def graph(self, *args: Any, **kwargs: Any) -> Graph:
-        """Return the recorded graph of a call with these arguments; `tracegrad.ir.parse(str(graph)) == graph`.
+        """Return the graph of a call as it was recorded, before the passes.
 
+        Parameters
+        ----------
+        *args, **kwargs
+            Arguments of the call.
+
+        Returns
+        -------
+        Graph
+            Graph with the names of the arguments. Its text is parsed by `tracegrad.ir.parse`, which returns an equal
+            graph.
+
+        Examples
+        --------
         >>> print(Traced(lambda x: x + x)(1.5), Traced(lambda x: x + x).graph(1.5))
         3.0 graph(x: f64[]) {
           %1 = add(x, x) : f64[]

@@ -9,15 +9,18 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tracegrad.errors import TraceError, located
-from tracegrad.trace.sources.describe import describe
+from tracegrad.ops import Carrier
+from tracegrad.trace.builder.builder import current_trace
+from tracegrad.trace.sources.describe import Description, describe
 from tracegrad.traced_function import Parameters, Traced
 
 __all__ = [
-    "Options", "check", "compiled_options", "derived", "require_callable", "require_options", "standing_for", "statics",
+    "Options", "check", "compiled_options", "derived", "require_callable", "require_options", "require_sequences",
+    "second_program", "standing_for", "statics", "taken_eagerly",
 ]  # fmt: skip
 
 Function = Callable[..., Any]
@@ -63,6 +66,20 @@ def check(fun: Any, argnums: Any, name: str, options: Options) -> None:
             )
 
 
+def require_sequences(fun: Function, primals: Any, tangents: Any, name: str) -> Description:
+    """Raise TypeError if primals or tangents are no tuple or list; return how messages call the function."""
+    who = describe(fun, f"{name} of ")
+    if not isinstance(primals, tuple | list) or not isinstance(tangents, tuple | list):
+        kinds = f"{type(primals).__name__} and {type(tangents).__name__}"
+        raise TypeError(located(f"{who}: primals and tangents must be tuples or lists, got {kinds}"))
+    return who
+
+
+def taken_eagerly(leaves: Iterable[Any]) -> bool:
+    """Whether a derivative is taken eagerly: in the active trace, or on the tape."""
+    return current_trace() is not None or any(isinstance(x, Carrier) for x in leaves)
+
+
 def derived(fun: Callable[Parameters, Any], body: Function, transform: Function, given: tuple[Any, ...],
             options: Options, **others: Any) -> Traced[Parameters, Any]:  # fmt: skip
     """Trace `body` with the arguments of `fun`: the result of `transform(fun, *given, **others)` with these options."""
@@ -84,6 +101,14 @@ def standing_for(fun: Function, body: Function, name: str) -> Any:
         fun, body=body, signature=body, static_argnums=nums, static_argnames=names,
         name=f"{name}({describe(fun).name})", **compiled_options(fun),
     )  # fmt: skip
+
+
+def second_program(half: Any, name: str, fun: Function) -> Function:
+    """Return the compiled second program of a function; make it at the first call."""
+    if half.function is None:
+        half.function = Traced(half, name=f"{name}({half.__name__})", **compiled_options(fun))
+    function: Function = half.function
+    return function
 
 
 def compiled_options(fun: Function) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import scipy.stats as st
 
 import tracegrad as tg
 from tracegrad import random
-from tracegrad.random import _threefry
+from tracegrad.random.keys import threefry
 
 KEY = random.key(1)
 
@@ -24,9 +24,9 @@ KEY = random.key(1)
         ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), (0xC4923A9C, 0x483DF7A0)),
     ],
 )
-def test_bits_are_those_of_threefry(key: Any, counter: Any, block: Any) -> None:
+def test_bits_are_those_ofthreefry(key: Any, counter: Any, block: Any) -> None:
     def of(key: Any, counter: Any) -> Any:
-        return np.stack(_threefry(key, counter[0], counter[1]))
+        return np.stack(threefry(key, counter[0], counter[1]))
 
     for f in (of, tg.trace(of)):
         assert np.array_equal(f(np.array(key, np.uint32), np.array(counter, np.uint32)), block)

@@ -1,4 +1,4 @@
-"""The documentation site: it is built without a complaint, has a page for each document, and fetches nothing."""
+"""The documentation site: its build gives no warning, each document is a page, and no page fetches anything."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from paths import ROOT
 
 DOCS = ROOT / "docs"
 
+# The functions that the page `functions.md` has here; a row of each function of the registries would take minutes.
+FUNCTIONS = ["np.linalg.cholesky", "np.linalg.inv", "np.sort"]
+
 pytest.importorskip("mkdocs")
 
 
@@ -25,7 +28,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     nowhere = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
     run = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"} | nowhere,
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1",
+                       "DOCS_FUNCTIONS": " ".join(FUNCTIONS)} | nowhere,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stdout + run.stderr
@@ -38,7 +42,9 @@ def html(site: Path) -> dict[str, str]:
 
 def test_each_document_is_a_page(site: Path) -> None:
     wanted = {path.relative_to(DOCS).with_suffix(".html").as_posix() for path in DOCS.rglob("*.md")}
-    outside = {"architecture.html", "contributing.html", "changelog.html", "results.html", "examples.html"}
+    outside = {
+        "architecture.html", "contributing.html", "changelog.html", "results.html", "examples.html", "functions.html",
+    }  # fmt: skip
     assert set(html(site)) - {"404.html"} == wanted | outside
 
 
@@ -64,8 +70,8 @@ def test_the_tables_have_a_row_for_each_function(site: Path) -> None:
     listed = set(re.findall(r"<td><code>(\w+)\(", pages["reference/tensors.html"]))
     functions = {name: getattr(tg.linalg, name) for name in tg.linalg.__all__}
     assert listed >= {name for name, x in functions.items() if callable(x) and not isinstance(x, type)}
-    assert pages["functions.html"].count("<tr>") > 1195
-    assert 'id="scipyspecial"' in pages["functions.html"]
+    assert re.findall(r"<td>(np[.\w]+)</td>", pages["functions.html"]) == sorted(FUNCTIONS, key="np.sort".__ne__)
+    assert 'id="nplinalg"' in pages["functions.html"]
 
 
 def test_the_search_finds_pages_and_functions(site: Path) -> None:

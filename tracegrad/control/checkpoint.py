@@ -133,7 +133,7 @@ def _() -> Any:
 
 # -- public functions --------------------------------------------------------------------------------------------------
 class checkpoint_policies:
-    """Policies of `checkpoint`: the values saved for the backward pass, together with the arguments of the function.
+    """Policies of `checkpoint`: the values that are saved for the backward pass besides the arguments of the function.
 
     Attributes
     ----------
@@ -143,6 +143,14 @@ class checkpoint_policies:
         Save the results of matrix products.
     everything_saveable
         Save all intermediate values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tracegrad as tg
+    >>> layer = tg.checkpoint(lambda w, x: np.tanh(x @ w), policy=tg.checkpoint_policies.dots_saveable)
+    >>> print(tg.grad(lambda w: np.sum(layer(w, np.ones(2))))(np.zeros(2)))
+    [1. 1.]
     """
 
     nothing_saveable: tuple[str, ...] = ()
@@ -151,7 +159,18 @@ class checkpoint_policies:
 
     @staticmethod
     def save_only_these_names(*names: str) -> tuple[str, ...]:
-        """Return the policy that saves the values named by `checkpoint_name` with one of the `names`."""
+        """Return the policy that saves the values with one of these names.
+
+        Parameters
+        ----------
+        *names : str
+            Names that `checkpoint_name` gives to values.
+
+        Returns
+        -------
+        tuple of str
+            Policy for `checkpoint`.
+        """
         return ("named", *names)
 
 
@@ -169,19 +188,28 @@ def checkpoint_name(x: Any, name: str) -> Any:
     -------
     pytree of arrays
         `x`, unchanged.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import tracegrad as tg
+    >>> policy = tg.checkpoint_policies.save_only_these_names("angle")
+    >>> f = tg.checkpoint(lambda x: np.sin(tg.checkpoint_name(2.0 * x, "angle")), policy=policy)
+    >>> print(tg.grad(f)(0.0))
+    2.0
     """
     return tree.map(lambda leaf: checkpoint_value(leaf, name=name) if current_trace() else leaf, x)
 
 
 def checkpoint(fun: Callable[..., Any], *, policy: tuple[str, ...] | None = None) -> Callable[..., Any]:
-    """Rematerialize a function: its derivative in compiled functions recomputes its values instead of saving them.
+    """Rematerialize a function: its derivative recomputes intermediate values instead of saving them.
 
     Parameters
     ----------
     fun : callable
         Function of pytrees of arrays to a pytree of arrays.
-    policy : optional
-        One of `checkpoint_policies`: the values that are saved nevertheless. Default: none.
+    policy : tuple of str, optional
+        One of `checkpoint_policies`: the intermediate values that are saved. The default saves none.
 
     Returns
     -------

@@ -30,28 +30,65 @@ def value_and_grad(
     batched_argnums: Argnums, reduction: str = "sum", scheduler: Any = None, compute: bool = True,
     optimize: int | None = None,
 ) -> Function:  # fmt: skip
-    """Return the function `(*args) -> (value, gradient)` of a loss over all chunks of `batched_argnums`.
+    """Return the function to the value and the gradient of a loss over data in chunks.
 
-    The batched arguments are Dask arrays in chunks along axis 0; lists of partitions, which are delayed values,
-    futures, arrays or pytrees; or pytrees of arrays and lists, with the same chunks each. `fun` is called with one
-    chunk of each. Its results are added over the chunks, as are the gradients, which have the structure, shapes and
-    dtypes of the arguments `argnums`. `fun` must therefore be a sum over rows; a term independent of the rows, such as
-    a penalty, would count once a chunk. With `reduction="mean"` chunks are weighted by their rows instead: `fun` must
-    be a mean over rows, and may have terms independent of the rows. With `has_aux`, aux is the list of the chunks'
-    values (of chunks with rows, for a mean). Other options are as in `tracegrad.value_and_grad`.
+    Parameters
+    ----------
+    fun : callable
+        Loss of one chunk: a floating scalar. It must be a sum over rows, because the results are added over the chunks.
+        A term that does not depend on the rows, such as a penalty, would be added once per chunk.
+    argnums : int or tuple of int
+        Positions of the arguments to differentiate with respect to. They are not batched.
+    has_aux : bool
+        Whether `fun` returns `(value, aux)`. The auxiliary result is the list of the values of all chunks; for a mean,
+        of the chunks with rows.
+    holomorphic : bool
+        Whether `fun` is a holomorphic function, as for `tracegrad.value_and_grad`.
+    batched_argnums : int or tuple of int
+        Positions of the arguments in chunks. Such an argument is a Dask array in chunks along axis 0; a list of
+        partitions, which are delayed values, futures, arrays or pytrees; or a pytree of these. All have the same
+        chunks. `fun` is called with one chunk in their places.
+    reduction : {"sum", "mean"}
+        "mean": `fun` is a mean over rows, possibly with a penalty, and the chunks are weighted by their numbers of
+        rows.
+    scheduler : str, callable or None
+        Scheduler as in `dask.compute`. The default is the cluster of the current client, or threads.
+    compute : bool
+        False: return a `Delayed` of the pair, and compute nothing.
+    optimize : {1, 2, 3}, optional
+        Optimization level, as for `trace`.
 
-    The other arguments and the function, with its captures, are sent once a call. `scheduler` is as in `dask.compute`:
-    by default the cluster of the current client, or threads. Without Dask objects among the chunks, this process
-    computes one chunk after the other, without Dask. With `compute=False` the result is a `Delayed` of the pair. For
-    the same chunks the bits are the same in all cases, on processors of one kind, because sums follow a tree that is
-    fixed by the order of the chunks. Kernels on workers run on one thread, unless `TRACEGRAD_NUM_THREADS` says
-    otherwise.
+    Returns
+    -------
+    callable
+        Function `(*args) -> (value, gradient)`; with `has_aux`, `(*args) -> ((value, aux), gradient)`. The gradient has
+        the structure, shapes and dtypes of the argument `argnums`.
 
-    TypeError for an argument without chunks, and for a function that cannot be pickled; ValueError for argnums that are
-    batched or none; `ShapeError` for chunks that do not fit; RuntimeError if workers die repeatedly at one chunk;
-    ImportError if Dask is needed and missing; all errors of `tracegrad.value_and_grad`. Errors of `fun` come from the
-    workers, with a note that names the chunk.
+    Raises
+    ------
+    TypeError
+        If an argument has no chunks, or the function cannot be pickled.
+    ValueError
+        If an argument of `argnums` is batched or does not exist.
+    ShapeError
+        If chunks do not fit together.
+    RuntimeError
+        If workers die repeatedly at the same chunk.
+    ImportError
+        If Dask is necessary and not installed.
 
+    Notes
+    -----
+    The function, its captures and the arguments without chunks are sent once per call. Chunks that are plain arrays are
+    computed one after the other by this process, without Dask. Kernels on workers run on one thread unless
+    `TRACEGRAD_NUM_THREADS` is set.
+
+    For the same chunks the results have the same bits, for any number of workers, if the processors are of one kind.
+    The order of the chunks determines the tree along which the results are added. An exception of `fun` has a note with
+    the number of the chunk. Other errors are those of `tracegrad.value_and_grad`.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> def loss(w, x, y):
     ...     return np.sum((x @ w - y) ** 2)
@@ -69,10 +106,41 @@ def grad(
     batched_argnums: Argnums, reduction: str = "sum", scheduler: Any = None, compute: bool = True,
     optimize: int | None = None,
 ) -> Function:  # fmt: skip
-    """Return the function `(*args) -> gradient` of a chunked loss, as `value_and_grad`.
+    """Return the function to the gradient of a loss over data in chunks.
 
-    With `has_aux` it is `(*args) -> (gradient, aux)`.
+    Parameters
+    ----------
+    fun : callable
+        Loss of one chunk, a floating scalar, as for `value_and_grad`.
+    argnums : int or tuple of int
+        Positions of the arguments to differentiate with respect to. They are not batched.
+    has_aux : bool
+        Whether `fun` returns `(value, aux)`. The auxiliary result is the list of the values of the chunks.
+    holomorphic : bool
+        Whether `fun` is a holomorphic function, as for `tracegrad.grad`.
+    batched_argnums : int or tuple of int
+        Positions of the arguments in chunks, as for `value_and_grad`.
+    reduction : {"sum", "mean"}
+        Whether `fun` is a sum or a mean over rows.
+    scheduler : str, callable or None
+        Scheduler as in `dask.compute`. The default is the cluster of the current client, or threads.
+    compute : bool
+        False: return a `Delayed` of the result, and compute nothing.
+    optimize : {1, 2, 3}, optional
+        Optimization level, as for `trace`.
 
+    Returns
+    -------
+    callable
+        Function `(*args) -> gradient`; with `has_aux`, `(*args) -> (gradient, aux)`.
+
+    Raises
+    ------
+    TypeError, ValueError, ShapeError, RuntimeError, ImportError
+        As for `value_and_grad`.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> print(grad(lambda w, x: np.mean(w * x), batched_argnums=1, reduction="mean")(2.0, [np.zeros(1), np.ones(3)]))
     0.75

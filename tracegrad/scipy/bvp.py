@@ -21,25 +21,54 @@ WHAT = "tracegrad.scipy.solve_bvp"
 
 def solve_bvp(fun: Function, bc: Function, x: Any, y: Any, p: Any = None, S: Any = None,
               fun_jac: Any = None, bc_jac: Any = None, **options: Any) -> Any:  # fmt: skip
-    """Solve a boundary value problem, with the arguments and result of `scipy.integrate.solve_bvp`.
+    """Solve a boundary value problem, with the arguments and the result of `scipy.integrate.solve_bvp`.
 
-    `y` is a pytree of arrays whose last axes are along the mesh `x`; a list of rows is an array. `fun(x, y)` takes and
-    returns such pytrees, and the result has them as `y` and `yp`, and from `sol`. `bc(ya, yb)` takes the states at the
-    ends, without that axis; its result has as many elements as a state, in any structure, and one more for each
-    parameter. Unknown parameters `p` are an array, a list of numbers or a pytree, the last argument of `fun` and `bc`.
+    Parameters
+    ----------
+    fun : callable
+        Right-hand side `fun(x, y)` or `fun(x, y, p)`. It takes and returns pytrees of the structure of `y`. Its result
+        at a point of the mesh depends on `y` at this point only.
+    bc : callable
+        Residuals of the boundary conditions, `bc(ya, yb)` or `bc(ya, yb, p)`, of the states at the ends. Its result has
+        as many elements as a state and the parameters together, in any structure.
+    x : array of shape (m,)
+        Initial mesh.
+    y : list of rows, array, or pytree of arrays
+        Initial guess of the solution. The last axis of each leaf is along the mesh. A list of rows is an array.
+    p : array, list of numbers, or pytree of arrays, optional
+        Initial guess of unknown parameters.
+    S : ndarray, optional
+        Singular term, as in SciPy.
+    fun_jac, bc_jac : callable, optional
+        Derivatives of `fun` and of `bc`. If one is None, it is derived and compiled.
+    **options
+        Other arguments of `scipy.integrate.solve_bvp`, for example `tol`.
 
-    The derivatives of `fun` and `bc` are derived and compiled unless they are passed. SciPy requires that the result of
-    `fun` at a point of the mesh depends on `y` at that point alone. Matrices, `S` and the results of `fun_jac` and
-    `bc_jac`, have rows and columns for the elements of a state in the order of the leaves. In a traced function, it is
-    the `scipy.integrate.solve_bvp` of traced code, without `S`, and the result has derivatives by the implicit function
-    theorem, in the values that `fun` and `bc` read and in the ends of the mesh.
+    Returns
+    -------
+    bunch
+        Result of SciPy. `y`, `yp` and the values of `sol` have the structure of `y`, and `p` has the structure of `p`.
 
-    `ShapeError` if the result of `fun` does not match `y`; all errors of SciPy.
+    Raises
+    ------
+    ShapeError
+        If the result of `fun` does not match `y`.
 
+    Notes
+    -----
+    The matrix `S`, and the results of `fun_jac` and `bc_jac`, have a row and a column for each element of a state, in
+    the order of the leaves.
+
+    In a traced function, it is the `scipy.integrate.solve_bvp` of traced code, without `S`. The solution then has
+    derivatives, by the implicit function theorem, with respect to the ends of the mesh and the values that `fun` and
+    `bc` read. SciPy's own errors are unchanged.
+
+    Examples
+    --------
     >>> x = np.linspace(0, 1, 5)
-    >>> found = solve_bvp(lambda x, y: {"u": y["v"], "v": -np.exp(y["u"])}, lambda a, b: (a["u"], b["u"]), x,
-    ...                   {"u": np.zeros(5), "v": np.zeros(5)}, tol=1e-8)
-    >>> print(f"{found.sol(0.5)['u']:.5f}")
+    >>> result = solve_bvp(lambda x, y: {"u": y["v"], "v": -np.exp(y["u"])}, lambda a, b: (a["u"], b["u"]), x,
+    ...                    {"u": np.zeros(5), "v": np.zeros(5)}, tol=1e-8)
+    >>> print(f"{result.sol(0.5)['u']:.5f}")
     0.14054
     """
     y, p = np.asarray(y) if _is_rows(y) else as_given(y), as_given(p)

@@ -18,11 +18,33 @@ _IMPLICIT = ("Radau", "BDF", "LSODA")
 
 
 def quad(func: Callable[..., Any], a: Any, b: Any, args: Any = (), **options: Any) -> Any:
-    """Integrate a function of a number, with the arguments and result of `scipy.integrate.quad`.
+    """Integrate a function of a number, with the arguments and the result of `scipy.integrate.quad`.
 
-    The function is compiled. In a traced function it is the `scipy.integrate.quad` of traced code, with derivatives in
-    the ends and in the values that the function reads.
+    Parameters
+    ----------
+    func : callable
+        Integrand `func(x, *args)`. It is compiled.
+    a, b : float
+        Bounds of the integral; `-numpy.inf` and `numpy.inf` are permitted.
+    args : tuple
+        Further arguments of `func`.
+    **options
+        Other arguments of `scipy.integrate.quad`.
 
+    Returns
+    -------
+    y : float
+        Integral.
+    abserr : float
+        Estimate of the absolute error.
+
+    Notes
+    -----
+    In a traced function, it is the `scipy.integrate.quad` of traced code. The integral then has derivatives with
+    respect to the bounds and to the values that the integrand reads.
+
+    Examples
+    --------
     >>> print(f"{quad(lambda x, k: np.exp(-k * x**2), -np.inf, np.inf, 2.0)[0]:.12f}")
     1.253314137316
     """
@@ -35,18 +57,50 @@ def solve_ivp(
     fun: Callable[..., Any], t_span: Sequence[float], y0: Any, method: Any = "RK45", t_eval: Any = None,
     dense_output: bool = False, events: Any = None, vectorized: bool = False, args: Any = None, **options: Any,
 ) -> Any:  # fmt: skip
-    """Solve an initial value problem, with the arguments and result of `scipy.integrate.solve_ivp`.
+    """Solve an initial value problem, with the arguments and the result of `scipy.integrate.solve_ivp`.
 
-    `y0` is an array of any shape, a list of numbers, or a pytree of arrays. `fun(t, y)` and the events receive its
-    structure and shapes, and `fun` returns them. The result has them as `y`, with the times as a last axis of each
-    leaf. `fun` is compiled, and so is its Jacobian, for the methods "Radau", "BDF" and "LSODA" without `jac`. In a
-    traced function it is the `scipy.integrate.solve_ivp` of traced code, with derivatives in `y0`, the ends, the times,
-    and the values that `fun` reads.
+    Parameters
+    ----------
+    fun : callable
+        Right-hand side `fun(t, y, *args)`. It receives and returns the structure and shapes of `y0`, and is compiled.
+    t_span : pair of float
+        Initial and final time.
+    y0 : array, list of numbers, or pytree of arrays
+        Initial state.
+    method : str or OdeSolver
+        Method of SciPy. For "Radau", "BDF" and "LSODA", the Jacobian is derived and compiled unless `jac` is passed.
+    t_eval : array, optional
+        Times at which the solution is stored.
+    dense_output : bool
+        Whether the result has a continuous solution `sol`.
+    events : callable or list of callables, optional
+        Events `event(t, y, *args)`, as in SciPy.
+    vectorized : bool
+        Whether `fun` takes a matrix of states, as in SciPy.
+    args : tuple, optional
+        Further arguments of `fun` and of the events.
+    **options
+        Options of the method, for example `rtol` and `atol`.
 
-    `ShapeError` if the result of `fun` does not match `y0`; all errors of SciPy.
+    Returns
+    -------
+    OdeResult
+        Result of SciPy. `y` has the structure of `y0`, with the times as a last axis of each leaf.
 
-    >>> found = solve_ivp(lambda t, y: {"x": y["v"], "v": -y["x"]}, (0, np.pi), {"x": 1.0, "v": 0.0}, rtol=1e-8)
-    >>> print(f"{found.y['x'][-1]:.4f}")
+    Raises
+    ------
+    ShapeError
+        If the result of `fun` does not match `y0`.
+
+    Notes
+    -----
+    In a traced function, it is the `scipy.integrate.solve_ivp` of traced code. The solution then has derivatives with
+    respect to `y0`, `t_span`, `t_eval`, and the values that `fun` reads. SciPy's own errors are unchanged.
+
+    Examples
+    --------
+    >>> result = solve_ivp(lambda t, y: {"x": y["v"], "v": -y["x"]}, (0, np.pi), {"x": 1.0, "v": 0.0}, rtol=1e-8)
+    >>> print(f"{result.y['x'][-1]:.4f}")
     -1.0000
     """
     y0 = as_given(y0)

@@ -23,18 +23,45 @@ def least_squares(
     fun: Callable[..., Any], x0: Any, jac: Any = None, bounds: Any = (-np.inf, np.inf), *, x_scale: Any = None,
     args: Any = (), kwargs: Mapping[str, Any] | None = None, disp: bool = False, **options: Any,
 ) -> Any:  # fmt: skip
-    """Minimize a sum of squares of residuals, with the arguments and result of `scipy.optimize.least_squares`.
+    """Minimize a sum of squares of residuals, with the arguments and the result of `scipy.optimize.least_squares`.
 
-    `x0` is an array of any shape, a list of numbers, or a pytree of arrays; `fun` receives its structure and shapes,
-    and the result has them as `x` and `grad`. The result of `fun`, of any structure, is the residuals. Their Jacobian
-    is derived, by the cheaper mode, and compiled, if `jac` is None. `bounds` is a pair `(low, high)` of numbers or of
-    pytrees, and `x_scale` may be one. With `disp`, a line on stderr shows the number of Jacobians and of evaluations of
-    `fun`, and half the sum of squares. `options` are SciPy's other arguments, `method` and the like. In a traced
-    function it is the `scipy.optimize.least_squares` of traced code, with derivatives of the result.
+    Parameters
+    ----------
+    fun : callable
+        Residuals `fun(x, *args, **kwargs)`, a pytree of floating arrays. It receives `x` with the structure and shapes
+        of `x0`.
+    x0 : array, list of numbers, or pytree of arrays
+        Initial guess.
+    jac : callable or str, optional
+        Jacobian of the residuals. If it is None, it is derived by the cheaper mode, and compiled.
+    bounds : pair (low, high)
+        Bounds: numbers, arrays, or pytrees of the structure of `x0`.
+    x_scale : float, array, pytree, or str, optional
+        Characteristic scale of each variable.
+    args : tuple
+        Further arguments of `fun`.
+    kwargs : mapping, optional
+        Keyword arguments of `fun`.
+    disp : bool
+        Whether a line on stderr shows the number of Jacobians, the number of evaluations, and half the sum of squares.
+    **options
+        Other arguments of `scipy.optimize.least_squares`, for example `method` and `loss`.
 
+    Returns
+    -------
+    OptimizeResult
+        Result of SciPy. `x` and `grad` have the structure and shapes of `x0`.
+
+    Notes
+    -----
+    In a traced function, it is the `scipy.optimize.least_squares` of traced code, and the result has derivatives.
+    SciPy's own errors are unchanged.
+
+    Examples
+    --------
     >>> t = np.linspace(0, 1, 20)
-    >>> found = least_squares(lambda p: p["a"] * np.exp(-p["k"] * t) - 3 * np.exp(-2 * t), {"a": 1.0, "k": 0.0})
-    >>> print(f"{found.x['a']:.6f} {found.x['k']:.6f}")
+    >>> result = least_squares(lambda p: p["a"] * np.exp(-p["k"] * t) - 3 * np.exp(-2 * t), {"a": 1.0, "k": 0.0})
+    >>> print(f"{result.x['a']:.6f} {result.x['k']:.6f}")
     3.000000 2.000000
     """
     x0 = as_given(x0)
@@ -72,17 +99,51 @@ def curve_fit(
     check_finite: bool | None = None, bounds: Any = (-np.inf, np.inf), method: str | None = None, jac: Any = None,
     **options: Any,
 ) -> Any:  # fmt: skip
-    """Fit the parameters of a model to data, with the arguments and result of `scipy.optimize.curve_fit`.
+    """Fit the parameters of a model to data, with the arguments and the result of `scipy.optimize.curve_fit`.
 
-    The model is `f(xdata, *parameters)`, numbers that begin at the list `p0`, or `f(xdata, parameters)` if `p0` is a
-    pytree, such as a dictionary. In that case the fitted parameters are a pytree too, and the covariance has its
-    elements in the order of the leaves. `xdata` may be a pytree, and so may `ydata`, the result of the model, and
-    `sigma`. The Jacobian of the model is derived and compiled if `jac` is None. In a traced function it is the
-    `scipy.optimize.curve_fit` of traced code, with derivatives of both results.
+    Parameters
+    ----------
+    f : callable
+        Model `f(xdata, *parameters)`, where the parameters are numbers; or `f(xdata, parameters)` if `p0` is a pytree,
+        for example a dict.
+    xdata : array or pytree of arrays
+        Independent variables.
+    ydata : array or pytree of arrays
+        Data, with the structure and shapes of the result of `f`.
+    p0 : list of numbers, or pytree of arrays, optional
+        Initial guess. The default is 1 for each parameter of `f`.
+    sigma : array or pytree of arrays, optional
+        Uncertainties of `ydata`.
+    absolute_sigma : bool
+        Whether `sigma` is absolute. Otherwise only the ratios of its elements count.
+    check_finite : bool, optional
+        Whether to check that the data have no nan and no inf.
+    bounds : pair (low, high)
+        Bounds: numbers, arrays, or pytrees of the structure of `p0`.
+    method : {"lm", "trf", "dogbox"}, optional
+        Method of SciPy.
+    jac : callable or str, optional
+        Jacobian of the model. If it is None, it is derived and compiled.
+    **options
+        Options of the method, as in SciPy.
 
+    Returns
+    -------
+    popt : array or pytree of arrays
+        Fitted parameters, with the structure of `p0`.
+    pcov : ndarray of shape (n, n)
+        Covariance of the n parameters, in the order of the leaves.
+
+    Notes
+    -----
+    In a traced function, it is the `scipy.optimize.curve_fit` of traced code, and both results have derivatives.
+    SciPy's own errors are unchanged.
+
+    Examples
+    --------
     >>> t = np.linspace(0, 1, 20)
-    >>> found, covariance = curve_fit(lambda t, a, k: a * np.exp(-k * t), t, 3 * np.exp(-2 * t))
-    >>> print(found.round(6), covariance.shape)
+    >>> parameters, covariance = curve_fit(lambda t, a, k: a * np.exp(-k * t), t, 3 * np.exp(-2 * t))
+    >>> print(parameters.round(6), covariance.shape)
     [3. 2.] (2, 2)
     """
     what = "tracegrad.scipy.curve_fit"

@@ -23,17 +23,36 @@ STEEP = 100.0  # smallest ratio of the largest to the least loss for which the a
 
 
 class LossPlot:
-    """Callback of `minimize`, of this package or of SciPy, that records the loss of each iteration and draws it.
+    """Callback of `minimize` that records the loss of each iteration and draws it.
 
-    In a notebook the picture appears when the solver begins, and is updated; elsewhere nothing is shown. `losses` is
-    the list of losses. The picture is `_repr_svg_()`, which notebooks display, and `save` writes it to a file. The axis
-    is logarithmic if all losses are positive and differ much. Several runs with one callback are drawn in sequence.
+    It can be passed to the functions of this package and of SciPy. In a notebook, the picture appears when the solver
+    begins, and is updated. Elsewhere nothing is shown.
 
-    TypeError if the callback's argument has no loss.
+    Parameters
+    ----------
+    title : str
+        Title of the picture.
 
+    Attributes
+    ----------
+    losses : list of float
+        Loss of each iteration. Several runs with one callback follow each other.
+
+    Raises
+    ------
+    TypeError
+        In calls: if the callback's argument has no loss.
+
+    Notes
+    -----
+    `save` writes the picture to a file. The axis of the losses is logarithmic if all losses are positive and differ
+    much.
+
+    Examples
+    --------
     >>> from tracegrad.scipy import minimize
     >>> plot = LossPlot("a parabola")
-    >>> found = minimize(lambda x: (x - 1.0) ** 2 + 1.0, 3.0, callback=plot)
+    >>> result = minimize(lambda x: (x - 1.0) ** 2 + 1.0, 3.0, callback=plot)
     >>> plot
     LossPlot('a parabola', 2 iterations, the last loss 1)
     """

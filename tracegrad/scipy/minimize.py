@@ -32,23 +32,61 @@ def minimize(
     hessp: Any = None, bounds: Any = None, constraints: Any = (), tol: float | None = None, callback: Any = None,
     options: Mapping[str, Any] | None = None, *, disp: bool = False,
 ) -> Any:  # fmt: skip
-    """Minimize a scalar function, with the arguments and result of `scipy.optimize.minimize`.
+    """Minimize a scalar function of a pytree, with the arguments and the result of `scipy.optimize.minimize`.
 
-    `x0` is an array of any shape, a list of numbers, or a pytree of arrays; `fun` receives its structure and shapes,
-    and the result has them as `x` and `jac`. If a method uses a gradient, a Hessian or a Hessian-vector product, and
-    none is passed, it is derived from `fun` and compiled. The derivatives of constraints are derived too; their
-    functions have the argument of `fun`. `bounds` are SciPy's for an array; for a pytree they are a pair `(low, high)`
-    of pytrees or numbers, with None for no bound. `args` may be arrays or pytrees. With `disp`, a line on stderr shows
-    the iterations; `LossPlot()` as `callback` draws the loss.
+    Parameters
+    ----------
+    fun : callable
+        Objective `fun(x, *args)`, a floating scalar. It receives `x` with the structure and shapes of `x0`.
+    x0 : array, list of numbers, or pytree of arrays
+        Initial guess.
+    args : tuple
+        Further arguments of `fun`: arrays or pytrees.
+    method : str or callable, optional
+        Method of SciPy. The default depends on bounds and constraints, as in SciPy.
+    jac : callable, bool, or str, optional
+        Gradient. If the method needs it and it is None, it is derived from `fun` and compiled.
+    hess : callable, str, or HessianUpdateStrategy, optional
+        Hessian. If the method needs it, and neither `hess` nor `hessp` is passed, the method's choice of a Hessian or
+        of Hessian-vector products is derived and compiled.
+    hessp : callable, optional
+        Product of the Hessian and a vector.
+    bounds : optional
+        For an array, bounds as in SciPy. For a pytree, a pair `(low, high)` of pytrees or numbers, with None for no
+        bound.
+    constraints : dict or constraint object, or sequence of them
+        Constraints as in SciPy. Their functions take the argument of `fun`, and their derivatives are derived.
+    tol : float, optional
+        Tolerance.
+    callback : callable, optional
+        Function that is called after each iteration, for example a `LossPlot`.
+    options : mapping, optional
+        Options of the method.
+    disp : bool
+        Whether a line on stderr shows the iterations.
 
-    In a traced function it is the `scipy.optimize.minimize` of traced code: compiled with the rest, and the result has
-    derivatives by the implicit function theorem with respect to the values that `fun` reads.
+    Returns
+    -------
+    OptimizeResult
+        Result of SciPy. `x` and `jac` have the structure and shapes of `x0`.
 
-    TypeError (a `ShapeError` too) if the result of `fun` is not a scalar; FloatingPointError for a gradient that is
-    nan, which it names; all errors of SciPy.
+    Raises
+    ------
+    ShapeError
+        If the result of `fun` is not a scalar (a TypeError too).
+    FloatingPointError
+        If a gradient is nan. The text names the leaf.
 
-    >>> found = minimize(lambda p: np.sum((p["w"] - 1) ** 2) + p["b"] ** 2, {"w": np.zeros(2), "b": 1.0})
-    >>> found.x["w"].round(6), found.success
+    Notes
+    -----
+    In a traced function, it is the `scipy.optimize.minimize` of traced code: it is compiled with the rest of the
+    function. The result has derivatives, by the implicit function theorem, with respect to the values that `fun` reads.
+    SciPy's own errors are unchanged.
+
+    Examples
+    --------
+    >>> result = minimize(lambda p: np.sum((p["w"] - 1) ** 2) + p["b"] ** 2, {"w": np.zeros(2), "b": 1.0})
+    >>> result.x["w"].round(6), result.success
     (array([1., 1.]), True)
     """
     x0 = as_given(x0)

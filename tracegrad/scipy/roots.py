@@ -19,17 +19,47 @@ def root(
     fun: Callable[..., Any], x0: Any, args: Any = (), method: str = "hybr", jac: Any = None, tol: float | None = None,
     callback: Any = None, options: Mapping[str, Any] | None = None,
 ) -> Any:  # fmt: skip
-    """Find a root of a function of several variables, with the arguments and result of `scipy.optimize.root`.
+    """Find a root of a function of several variables, with the arguments and the result of `scipy.optimize.root`.
 
-    `x0` is an array of any shape, a list of numbers, or a pytree of arrays; `fun` receives its structure, and the
-    result has it as `x`. The result of `fun` has as many elements, in any structure. For `method` "hybr" and "lm" the
-    Jacobian is derived and compiled unless it is passed. In a traced function it is the `scipy.optimize.root` of traced
-    code, and the result has derivatives by the implicit function theorem.
+    Parameters
+    ----------
+    fun : callable
+        Function `fun(x, *args)` to a pytree of floating arrays, with as many elements as `x`. It receives `x` with the
+        structure and shapes of `x0`.
+    x0 : array, list of numbers, or pytree of arrays
+        Initial guess.
+    args : tuple
+        Further arguments of `fun`.
+    method : str
+        Method of SciPy.
+    jac : callable or bool, optional
+        Jacobian. If it is None, it is derived and compiled for the methods "hybr" and "lm".
+    tol : float, optional
+        Tolerance.
+    callback : callable, optional
+        Function that is called after each iteration, with the current point.
+    options : mapping, optional
+        Options of the method.
 
-    All errors of SciPy, and TypeError if `fun` is no function.
+    Returns
+    -------
+    OptimizeResult
+        Result of SciPy. `x` has the structure and shapes of `x0`.
 
-    >>> found = root(lambda p: {"sum": p["a"] + p["b"] - 3.0, "product": p["a"] * p["b"] - 2.0}, {"a": 0.5, "b": 5.0})
-    >>> print(f"{found.x['a']:.6f} {found.x['b']:.6f}")
+    Raises
+    ------
+    TypeError
+        If `fun` is not callable.
+
+    Notes
+    -----
+    In a traced function, it is the `scipy.optimize.root` of traced code, and the result has derivatives by the implicit
+    function theorem. SciPy's own errors are unchanged.
+
+    Examples
+    --------
+    >>> result = root(lambda p: {"sum": p["a"] + p["b"] - 3.0, "product": p["a"] * p["b"] - 2.0}, {"a": 0.5, "b": 5.0})
+    >>> print(f"{result.x['a']:.6f} {result.x['b']:.6f}")
     1.000000 2.000000
     """
     x0 = as_given(x0)
@@ -55,14 +85,43 @@ def root_scalar(
     fprime2: Any = None, x0: Any = None, x1: Any = None, xtol: float | None = None, rtol: float | None = None,
     maxiter: int | None = None, options: Mapping[str, Any] | None = None,
 ) -> Any:  # fmt: skip
-    """Find a root of a function of a number, with the arguments and result of `scipy.optimize.root_scalar`.
+    """Find a root of a function of a number, with the arguments and the result of `scipy.optimize.root_scalar`.
 
-    With `x0` alone, Newton's method is used, with the compiled derivative of `f`; `method="halley"` uses the second
-    derivative too. In a traced function it is the `scipy.optimize.root_scalar` of traced code, with derivatives of the
-    root.
+    Parameters
+    ----------
+    f : callable
+        Function `f(x, *args)` to a number.
+    args : tuple
+        Further arguments of `f`.
+    method : str, optional
+        Method of SciPy. With `x0` alone the default is "newton". "halley" uses the second derivative too.
+    bracket : pair of float, optional
+        Interval at whose ends the function has different signs.
+    fprime, fprime2 : callable, optional
+        First and second derivative. If the method needs one and it is None, it is derived and compiled.
+    x0, x1 : float, optional
+        Initial guess, and a second one.
+    xtol, rtol : float, optional
+        Absolute and relative tolerance of the root.
+    maxiter : int, optional
+        Largest number of iterations.
+    options : mapping, optional
+        Options of the method.
 
-    >>> found = root_scalar(lambda x, a: x**3 - a, 8.0, x0=1.0)
-    >>> print(f"{found.root:.12f} {found.method}")
+    Returns
+    -------
+    RootResults
+        Result of SciPy.
+
+    Notes
+    -----
+    In a traced function, it is the `scipy.optimize.root_scalar` of traced code, and the root has derivatives. SciPy's
+    own errors are unchanged.
+
+    Examples
+    --------
+    >>> result = root_scalar(lambda x, a: x**3 - a, 8.0, x0=1.0)
+    >>> print(f"{result.root:.12f} {result.method}")
     2.000000000000 newton
     """
     what = "tracegrad.scipy.root_scalar"

@@ -62,6 +62,20 @@ __all__ = [  # noqa: PLE0604
 ]  # fmt: skip
 
 
+_DOC = """`{name}` of the array API standard, computed on Tensors.
+
+Parameters
+----------
+*args, **kwargs
+    Arguments of `numpy.{name}`, with Tensors as arrays.
+
+Returns
+-------
+Tensor, or what `numpy.{name}` returns
+    Result, with Tensors as arrays.
+"""
+
+
 # -- NumPy's functions ---------------------------------------------------------------------------------------------
 def _made(result: Any) -> Any:
     """Convert a result of NumPy: Tensors for its arrays."""
@@ -82,7 +96,7 @@ def _of_numpys(space: str, name: str) -> Callable[..., Any]:
         return _made(result)
 
     call.__name__ = call.__qualname__ = name
-    call.__doc__ = f"The standard's `{f'{space}.' if space else ''}{name}`, as NumPy has it, of Tensors."
+    call.__doc__ = _DOC.format(name=f"{space}.{name}" if space else name)
     return call
 
 
@@ -94,9 +108,28 @@ fft = SimpleNamespace(**{name: _of_numpys("fft", name) for name in _FFT.split()}
 
 # -- functions that differ from NumPy's ----------------------------------------------------------------------------
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Any:
-    """Convert numbers, nested sequences of them, or an array to a Tensor; return an unchanged Tensor itself.
+    """Convert numbers, nested sequences of numbers, or an array to a Tensor.
 
-    ValueError if `copy` is False and a copy would be necessary.
+    Parameters
+    ----------
+    obj : array_like
+        Numbers. A Tensor of the same dtype is returned itself, unless `copy` is True.
+    dtype : dtype, optional
+        Dtype of the result.
+    device : str, optional
+        Device, which is "cpu".
+    copy : bool, optional
+        Whether to copy. None: only if it is necessary.
+
+    Returns
+    -------
+    Tensor
+        Tensor with these elements.
+
+    Raises
+    ------
+    ValueError
+        If `copy` is False and a copy is necessary.
     """
     _on_cpu(device)
     if isinstance(obj, Carrier):
@@ -118,18 +151,64 @@ def _on_cpu(device: Any) -> None:
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Any:
-    """Make a Tensor of an object that another library exports by DLPack."""
+    """Make a Tensor of an object that another library exports by DLPack.
+
+    Parameters
+    ----------
+    x : object
+        Object with `__dlpack__`.
+    device : str, optional
+        Device, which is "cpu".
+    copy : bool, optional
+        Whether to copy.
+
+    Returns
+    -------
+    Tensor
+        Tensor with these elements.
+    """
     return asarray(np.from_dlpack(x), device=device, copy=copy)
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
-    """`x` in another dtype; with `copy` never `x` itself."""
+    """Convert a Tensor to another dtype.
+
+    Parameters
+    ----------
+    x : Tensor
+        Tensor.
+    dtype : dtype
+        Dtype of the result.
+    copy : bool
+        Whether the result is a copy even if the dtype is the same.
+    device : str, optional
+        Device, which is "cpu".
+
+    Returns
+    -------
+    Tensor
+        Converted Tensor.
+    """
     return asarray(x, dtype=dtype, device=device, copy=True if copy and x.dtype == np.dtype(dtype) else None)
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
-    """Whether the standard's promotion leads from one dtype, or that of an array, to another: never to another kind,
-    but from real to complex numbers."""
+    """Return whether the promotion of the standard leads from one dtype to another.
+
+    It never leads to another kind of dtype, except from real to complex numbers.
+
+    Parameters
+    ----------
+    from_ : dtype or Tensor
+        First dtype.
+    to : dtype
+        Second dtype.
+
+    Returns
+    -------
+    bool
+        True if the conversion is a promotion.
+    """
     source, target = np.dtype(from_ if isinstance(from_, type) else getattr(from_, "dtype", from_)), np.dtype(to)
     return _KINDS[source.kind] == _KINDS[target.kind] and np.can_cast(source, target)
 
@@ -160,12 +239,46 @@ vars(fft).update({name: _frequencies(name) for name in ("fftfreq", "rfftfreq")})
 
 
 def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
-    """The elements along `axis` in order; equal ones stay in theirs."""
+    """Sort the elements along an axis.
+
+    Parameters
+    ----------
+    x : Tensor
+        Tensor.
+    axis : int
+        Axis.
+    descending : bool
+        Whether the order is descending.
+    stable : bool
+        Without effect: equal elements keep their order.
+
+    Returns
+    -------
+    Tensor
+        Sorted elements.
+    """
     return sorting.sort(x, axis, descending)[0]
 
 
 def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
-    """The indices that sort the elements along `axis`; equal ones stay in order."""
+    """Return the indices that sort the elements along an axis.
+
+    Parameters
+    ----------
+    x : Tensor
+        Tensor.
+    axis : int
+        Axis.
+    descending : bool
+        Whether the order is descending.
+    stable : bool
+        Without effect: equal elements keep their order.
+
+    Returns
+    -------
+    Tensor of int64
+        Indices.
+    """
     return sorting.argsort(x, axis, descending)
 
 
@@ -177,24 +290,69 @@ def _unique(x: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def unique_all(x: Any, /) -> Any:
-    """The different values, the first index of each, which of them each element is, and how often each occurs."""
+    """Return the different values, and where they occur.
+
+    Parameters
+    ----------
+    x : Tensor
+        Tensor.
+
+    Returns
+    -------
+    named tuple (values, indices, inverse_indices, counts)
+        Values in ascending order, the first index of each value, the number of the value of each element, and how often
+        each value occurs.
+    """
     return return_type("unique_all", "values", "indices", "inverse_indices", "counts")(*map(_made, _unique(x)))
 
 
 def unique_counts(x: Any, /) -> Any:
-    """The different values, and how often each occurs."""
+    """Return the different values, and how often each of them occurs.
+
+    Parameters
+    ----------
+    x : Tensor
+        Tensor.
+
+    Returns
+    -------
+    named tuple (values, counts)
+        Values in ascending order, and their counts.
+    """
     values, _, _, counts = map(_made, _unique(x))
     return return_type("unique_counts", "values", "counts")(values, counts)
 
 
 def unique_inverse(x: Any, /) -> Any:
-    """The different values, and which of them each element is."""
+    """Return the different values, and the number of the value of each element.
+
+    Parameters
+    ----------
+    x : Tensor
+        Tensor.
+
+    Returns
+    -------
+    named tuple (values, inverse_indices)
+        Values in ascending order, and the number of the value of each element.
+    """
     values, _, inverse, _ = map(_made, _unique(x))
     return return_type("unique_inverse", "values", "inverse_indices")(values, inverse)
 
 
 def unique_values(x: Any, /) -> Any:
-    """The different values, in ascending order."""
+    """Return the different values.
+
+    Parameters
+    ----------
+    x : Tensor
+        Tensor.
+
+    Returns
+    -------
+    Tensor
+        Values in ascending order.
+    """
     return _made(_unique(x)[0])
 
 

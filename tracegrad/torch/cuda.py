@@ -6,8 +6,15 @@ __all__ = ["device_count", "is_available"]
 
 
 def is_available() -> bool:
-    """False.
+    """Return whether CUDA is available, which it never is.
 
+    Returns
+    -------
+    bool
+        False.
+
+    Examples
+    --------
     >>> is_available()
     False
     """
@@ -15,8 +22,15 @@ def is_available() -> bool:
 
 
 def device_count() -> int:
-    """0.
+    """Return the number of CUDA devices, which is 0.
 
+    Returns
+    -------
+    int
+        0.
+
+    Examples
+    --------
     >>> device_count()
     0
     """

@@ -19,7 +19,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class DEFAULT:
-    """The dtype of new Tensors made of Python floats, for the whole process."""
+    """Dtype of new Tensors made of Python floats, for the whole process.
+
+    Attributes
+    ----------
+    dtype : numpy.dtype
+        float64, unless `set_default_dtype` has changed it.
+
+    Examples
+    --------
+    >>> DEFAULT.dtype
+    dtype('float64')
+    """
 
     dtype: np.dtype[Any] = np.dtype(np.float64)
 
@@ -74,8 +85,15 @@ class as_usual:
 
 
 def is_grad_enabled() -> bool:
-    """Whether operations on Tensors that require grad are recorded in this thread.
+    """Return whether operations on Tensors that require grad are recorded in this thread.
 
+    Returns
+    -------
+    bool
+        True if they are recorded.
+
+    Examples
+    --------
     >>> is_grad_enabled()
     True
     """
@@ -83,8 +101,15 @@ def is_grad_enabled() -> bool:
 
 
 def is_inference_mode_enabled() -> bool:
-    """Whether this thread is in inference mode.
+    """Return whether this thread is in inference mode.
 
+    Returns
+    -------
+    bool
+        True in inference mode.
+
+    Examples
+    --------
     >>> with inference_mode():
     ...     is_inference_mode_enabled(), is_grad_enabled()
     (True, False)
@@ -141,6 +166,13 @@ class _Plain(Mode):
 class no_grad(_Plain):
     """Disable recording: a context manager, or a decorator with or without parentheses.
 
+    Parameters
+    ----------
+    fn : callable, optional
+        Function to decorate.
+
+    Examples
+    --------
     >>> from tracegrad import tensor
     >>> x = tensor(2.0, requires_grad=True)
     >>> with no_grad():
@@ -153,8 +185,15 @@ class no_grad(_Plain):
 
 
 class enable_grad(_Plain):
-    """Record again, inside of `no_grad`.
+    """Enable recording inside of `no_grad`: a context manager, or a decorator with or without parentheses.
 
+    Parameters
+    ----------
+    fn : callable, optional
+        Function to decorate.
+
+    Examples
+    --------
     >>> with no_grad(), enable_grad():
     ...     is_grad_enabled()
     True
@@ -165,11 +204,20 @@ class enable_grad(_Plain):
 
 
 class inference_mode(Mode):
-    """Disable recording, and make Tensors that can never be recorded: they have no version counter.
+    """Disable recording, and make Tensors that can never be recorded: a context manager or a decorator.
 
-    It is a context manager, or a decorator with or without parentheses; `inference_mode(False)` leaves the mode. In
-    normal mode an inference tensor cannot be changed in place or saved for a derivative (RuntimeError).
+    Parameters
+    ----------
+    mode : bool or callable
+        Whether to enter inference mode; False leaves it. A function is decorated.
 
+    Notes
+    -----
+    Tensors of inference mode have no version counter. In normal mode, an inference tensor cannot be updated in place or
+    saved for a derivative: both raise RuntimeError.
+
+    Examples
+    --------
     >>> from tracegrad import tensor
     >>> with inference_mode():
     ...     tensor([1.0]).is_inference()
@@ -192,8 +240,15 @@ class inference_mode(Mode):
 
 
 class set_grad_enabled(Mode):
-    """Set the grad mode, from the call on, or as a context manager or decorator for a while.
+    """Set the grad mode: from the call on, or for a block as a context manager or decorator.
 
+    Parameters
+    ----------
+    mode : bool
+        Whether operations are recorded.
+
+    Examples
+    --------
     >>> with set_grad_enabled(False):
     ...     is_grad_enabled()
     False

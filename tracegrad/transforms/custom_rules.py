@@ -170,11 +170,30 @@ class custom_vjp(CustomRule):
         self.jvp: Callable[..., Any] | None = None
 
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
-        """Set the rules `fwd` and `bwd`."""
+        """Set the rule for reverse mode.
+
+        Parameters
+        ----------
+        fwd : callable
+            Function `fwd(*args) -> (out, residuals)`.
+        bwd : callable
+            Function `bwd(residuals, ct)` to a tuple of cotangents, one for each argument.
+        """
         self.fwd, self.bwd = fwd, bwd
 
     def defjvp(self, jvp: Callable[..., Any]) -> Callable[..., Any]:
-        """Set a rule for forward mode, as for `custom_jvp`, together with the rule for reverse mode; return it."""
+        """Set a rule for forward mode besides the rule for reverse mode.
+
+        Parameters
+        ----------
+        jvp : callable
+            Rule as for `custom_jvp.defjvp`.
+
+        Returns
+        -------
+        callable
+            The rule, so that the method can be a decorator.
+        """
         self.jvp = jvp
         return jvp
 
@@ -360,14 +379,34 @@ class custom_jvp(CustomRule):
         self._jvps: tuple[Callable[..., Any] | None, ...] | None = None
 
     def defjvp(self, jvp: Callable[..., Any]) -> Callable[..., Any]:
-        """Set the rule, and return it, so that this can be a decorator."""
+        """Set the rule for forward mode.
+
+        Parameters
+        ----------
+        jvp : callable
+            Function `jvp(primals, tangents) -> (out, tangent)`.
+
+        Returns
+        -------
+        callable
+            The rule, so that the method can be a decorator.
+        """
         self.jvp, self._jvps = jvp, None
         return jvp
 
     def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
-        """Set a rule for each argument, or None for an argument that the output does not depend on.
+        """Set a rule for each argument.
 
-        `rule(tangent, answer, *primals)` is the argument's share of the output's tangent.
+        Parameters
+        ----------
+        *jvps : callable or None
+            Function `jvp(tangent, out, *primals)` to the argument's share of the tangent of the output. None is for an
+            argument that the output does not depend on.
+
+        Raises
+        ------
+        TypeError
+            If the function has `nondiff_argnums`.
         """
         if self.nondiff_argnums:
             raise TypeError(located("Can't use `defjvps` with `nondiff_argnums`."))

@@ -34,8 +34,12 @@ _kind_if_known = KINDS.get
 
 
 class TreeDef(tuple[Any, ...]):
-    """The structure of a pytree, everything but the leaves: hashable, equal for equal structures.
+    """Structure of a pytree: everything but its leaves.
 
+    It is hashable, and equal for equal structures. `structure` and `flatten` make it.
+
+    Examples
+    --------
     >>> structure({"w": [1.0, 2.0], "b": None})
     TreeDef({'w': [*, *], 'b': None})
     >>> structure((1, 2)) == structure((3.0, "x"))
@@ -61,10 +65,29 @@ class TreeDef(tuple[Any, ...]):
 
 
 def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
-    """Flatten `tree`: return its leaves in order, and its structure.
+    """Flatten a pytree into its leaves and its structure.
 
-    A container that holds itself is a RecursionError; static data that is not hashable is a TypeError.
+    Parameters
+    ----------
+    tree : pytree
+        Nested containers.
 
+    Returns
+    -------
+    leaves : list
+        Leaves in order.
+    treedef : TreeDef
+        Structure.
+
+    Raises
+    ------
+    RecursionError
+        If a container holds itself.
+    TypeError
+        If static data of a node is not hashable.
+
+    Examples
+    --------
     >>> flatten({"w": [1.0, 2.0], "b": None})
     ([1.0, 2.0], TreeDef({'w': [*, *], 'b': None}))
     """
@@ -73,8 +96,22 @@ def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
 
 
 def fix(treedef: TreeDef, places: Mapping[int, Any]) -> TreeDef:
-    """Return the structure in which these values replace the leaves with these numbers, and are no leaves.
+    """Replace leaves of a structure by values that belong to the structure.
 
+    Parameters
+    ----------
+    treedef : TreeDef
+        Structure.
+    places : mapping of int to object
+        Values by the number of the leaf.
+
+    Returns
+    -------
+    TreeDef
+        Structure with fewer leaves.
+
+    Examples
+    --------
     >>> fix(structure([1, 2, 3]), {1: "mean"})
     TreeDef([*, 'mean', *])
     """
@@ -91,11 +128,32 @@ def fix(treedef: TreeDef, places: Mapping[int, Any]) -> TreeDef:
 
 
 def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
-    """Unflatten leaves into a tree of this structure; ShapeError for too few or too many leaves.
+    """Make a pytree of a structure and leaves.
 
+    Parameters
+    ----------
+    treedef : TreeDef
+        Structure.
+    leaves : iterable
+        Leaves in order.
+
+    Returns
+    -------
+    pytree
+        Nested containers.
+
+    Raises
+    ------
+    ShapeError
+        If there are too few or too many leaves.
+
+    Notes
+    -----
     Dicts have the order in which their keys were inserted. Dataclasses have all their fields, without a call of
-    `__init__` or `__post_init__`; attributes that are not fields are lost.
+    `__init__` or `__post_init__`. Attributes that are not fields are lost.
 
+    Examples
+    --------
     >>> unflatten(structure((0, {"a": 0})), [1, 2])
     (1, {'a': 2})
     """
@@ -111,8 +169,20 @@ def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
 
 
 def leaves(tree: Any) -> list[Any]:
-    """Return the leaves of `tree` in order.
+    """Return the leaves of a pytree in order.
 
+    Parameters
+    ----------
+    tree : pytree
+        Nested containers.
+
+    Returns
+    -------
+    list
+        Leaves.
+
+    Examples
+    --------
     >>> leaves((1, [2, None], {"b": 4, "a": 3}))
     [1, 2, 3, 4]
     """
@@ -120,8 +190,20 @@ def leaves(tree: Any) -> list[Any]:
 
 
 def structure(tree: Any) -> TreeDef:
-    """Return the structure of `tree`.
+    """Return the structure of a pytree.
 
+    Parameters
+    ----------
+    tree : pytree
+        Nested containers.
+
+    Returns
+    -------
+    TreeDef
+        Structure.
+
+    Examples
+    --------
     >>> print(structure((1, [2, None])))
     (*, [*, None])
     """
@@ -129,8 +211,20 @@ def structure(tree: Any) -> TreeDef:
 
 
 def alike(a: TreeDef, b: TreeDef) -> bool:
-    """Whether two structures are equal up to the order of dict keys, so that the leaves of one fit the other.
+    """Return whether two structures are equal up to the order of dict keys, so that the leaves of one fit the other.
 
+    Parameters
+    ----------
+    a, b : TreeDef
+        Structures.
+
+    Returns
+    -------
+    bool
+        True for structures that are alike.
+
+    Examples
+    --------
     >>> alike(structure({"w": 1, "b": 2}), structure({"b": 3, "w": 4}))
     True
     """
@@ -143,11 +237,30 @@ def _unordered(spec: _Spec) -> _Spec:
 
 
 def map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
-    """Apply `f(leaf, *others)` to each leaf of `tree`; return the tree of results.
+    """Apply a function to each leaf of a pytree, and return the pytree of the results.
 
-    Each of `rest` has at least the structure of `tree`; at a leaf of `tree`, `f` receives the subtree or leaf there.
-    Another structure is a ShapeError that names the path.
+    Parameters
+    ----------
+    f : callable
+        Function `f(leaf, *others)`.
+    tree : pytree
+        Nested containers.
+    *rest : pytree
+        Further pytrees, which have at least the structure of `tree`. At a leaf of `tree`, `f` receives the subtree or
+        leaf that is there.
 
+    Returns
+    -------
+    pytree
+        Results, with the structure of `tree`.
+
+    Raises
+    ------
+    ShapeError
+        If a structure differs. The text names the path.
+
+    Examples
+    --------
     >>> map(lambda x, y: x + y, {"a": 1, "b": (2,)}, {"b": (20,), "a": 10})
     {'a': 11, 'b': (22,)}
     """
@@ -157,10 +270,29 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
 
 
 def flatten_up_to(treedef: TreeDef, tree: Any, root: str = "") -> list[Any]:
-    """Return the subtrees of `tree` at the leaves of the structure `treedef`.
+    """Return the subtrees of a pytree that are at the leaves of a structure.
 
-    A structure that differs above the leaves is a ShapeError that names the path, starting with `root`.
+    Parameters
+    ----------
+    treedef : TreeDef
+        Structure.
+    tree : pytree
+        Nested containers, which have at least this structure.
+    root : str
+        Name of the pytree in messages.
 
+    Returns
+    -------
+    list
+        Subtrees, in the order of the leaves.
+
+    Raises
+    ------
+    ShapeError
+        If the structure differs above the leaves. The text names the path.
+
+    Examples
+    --------
     >>> flatten_up_to(structure((0, [0])), ("a", [("b", "c")]))
     ['a', ('b', 'c')]
     """
@@ -170,8 +302,22 @@ def flatten_up_to(treedef: TreeDef, tree: Any, root: str = "") -> list[Any]:
 
 
 def paths(tree: Any, root: str = "") -> list[str]:
-    """Return, for each leaf of `tree`, or of a TreeDef, the expression that leads to it from `root`.
+    """Return the expressions that lead to the leaves of a pytree.
 
+    Parameters
+    ----------
+    tree : pytree or TreeDef
+        Nested containers, or a structure.
+    root : str
+        Expression of the pytree itself.
+
+    Returns
+    -------
+    list of str
+        Expressions, in the order of the leaves.
+
+    Examples
+    --------
     >>> paths({"w": [1.0, 2.0], "b": None}, "params")
     ["params['w'][0]", "params['w'][1]"]
     """
@@ -181,8 +327,20 @@ def paths(tree: Any, root: str = "") -> list[str]:
 
 
 def is_node(x: Any) -> bool:
-    """Whether `x` is a container, and not a leaf.
+    """Return whether an object is a container, and not a leaf.
 
+    Parameters
+    ----------
+    x : object
+        Object.
+
+    Returns
+    -------
+    bool
+        True for a container.
+
+    Examples
+    --------
     >>> is_node([1]), is_node(None), is_node(1)
     (True, True, False)
     """
@@ -190,8 +348,20 @@ def is_node(x: Any) -> bool:
 
 
 def children(x: Any) -> list[Any]:
-    """Return the children of the container `x`, in order; a leaf has none.
+    """Return the children of a container, in order.
 
+    Parameters
+    ----------
+    x : object
+        Container, or a leaf, which has no children.
+
+    Returns
+    -------
+    list
+        Children.
+
+    Examples
+    --------
     >>> children({"w": [1, 2], "b": None})
     [None, [1, 2]]
     """
@@ -199,8 +369,20 @@ def children(x: Any) -> list[Any]:
 
 
 def skeleton(x: Any) -> Hashable:
-    """Return the static part of `x` itself: equal for containers that differ in their children only.
+    """Return the static part of a container: equal for containers that differ in their children only.
 
+    Parameters
+    ----------
+    x : object
+        Container.
+
+    Returns
+    -------
+    hashable
+        Static part.
+
+    Examples
+    --------
     >>> skeleton({"a": 1, "b": 2}) == skeleton({"a": [3], "b": 4})
     True
     """
@@ -209,8 +391,22 @@ def skeleton(x: Any) -> Hashable:
 
 
 def with_children(x: Any, children: Sequence[Any]) -> Any:
-    """Copy the container `x` with other children, the same number.
+    """Copy a container with other children.
 
+    Parameters
+    ----------
+    x : object
+        Container.
+    children : sequence
+        As many children as `x` has.
+
+    Returns
+    -------
+    object
+        New container.
+
+    Examples
+    --------
     >>> with_children({"w": [1, 2], "b": None}, [3, 4])
     {'w': 4, 'b': 3}
     """

@@ -194,7 +194,23 @@ def fixed(value: Any) -> tuple[Kind, Any, tuple[Any, ...]]:
 
 
 def fixed_value(aux: Any) -> Any:
-    """Return the value in a structure of `fixed`."""
+    """Return the value that `fix` has put into a structure.
+
+    Parameters
+    ----------
+    aux : object
+        Static data of the node.
+
+    Returns
+    -------
+    object
+        Value.
+
+    Examples
+    --------
+    >>> fixed_value(fixed("mean")[1])
+    'mean'
+    """
     parts = aux[0]
     return slice(*parts[1:]) if type(parts) is tuple else parts
 
@@ -287,8 +303,20 @@ def registered(cls: type) -> tuple[Any, ...] | None:
 
 
 def register_leaf(cls: type) -> None:
-    """Make the instances of exactly `cls` leaves, though the class be a dataclass or a namedtuple.
+    """Make the instances of a class leaves, even if it is a dataclass or a namedtuple.
 
+    Parameters
+    ----------
+    cls : type
+        Class. Its subclasses are not affected.
+
+    Raises
+    ------
+    ValueError
+        If the class is registered already.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from tracegrad.tree import leaves
     >>> leaves(Aval((2, 3), np.dtype("float64")))
@@ -298,7 +326,24 @@ def register_leaf(cls: type) -> None:
 
 
 def treat_as(cls: type, like: type) -> None:
-    """Flatten instances of `cls` as instances of `like`, whose attributes they have."""
+    """Flatten the instances of a class as the instances of another class.
+
+    Parameters
+    ----------
+    cls : type
+        Class.
+    like : type
+        Class whose attributes the instances of `cls` have.
+
+    Examples
+    --------
+    >>> from tracegrad.tree import leaves
+    >>> class Pair(tuple):
+    ...     pass
+    >>> treat_as(Pair, tuple)
+    >>> leaves(Pair([1, 2]))
+    [1, 2]
+    """
     KINDS[cls] = KINDS[like] if like in KINDS else kind_of(like)
 
 

@@ -57,18 +57,18 @@ def visualize(
     fused: bool = False,
     **kwargs: Any,
 ) -> Picture:
-    """Draw the graph of a Tensor, of several Tensors in a tuple, list or dict, or of a function called on `args`.
+    """Draw the graph of a Tensor, of several Tensors in a tuple, list or dict, or of a function.
 
     Parameters
     ----------
     x : Tensor, container of Tensors, or callable
         Object to draw.
-    *args, **kwargs
+    *args
         Arguments of the function.
     names : mapping of str to Tensor, optional
-        Names of Tensors; default: the names of the caller's variables.
+        Names of Tensors. The default is the names of the caller's variables.
     forward : bool
-        Whether to draw the forward graph; without it only the backward graph is drawn.
+        Whether to draw the forward graph. Without it, only the backward graph is drawn.
     saved : bool
         Whether to draw saved values.
     direction : {"down", "right"}
@@ -79,13 +79,15 @@ def visualize(
         Largest number of boxes.
     fused : bool
         Whether to draw the graph of a function after the passes, with one colour for each kernel. The legend names the
-        steps of `explain`; a loop is one box, and its body a panel next to it.
+        steps of `explain`. A loop is one box, and its body is a panel next to it.
+    **kwargs
+        Keyword arguments of the function.
 
     Returns
     -------
     Picture
-        For Tensors: the operations they were computed from, and the backward nodes with their saved values. For a
-        traced function of arrays: the graph that the compiler starts from.
+        For Tensors: the operations that computed them, and the backward nodes with their saved values. For a traced
+        function of arrays: the graph that the compiler starts from.
 
     Raises
     ------

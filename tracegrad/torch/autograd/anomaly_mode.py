@@ -31,12 +31,27 @@ _thread = _Thread()
 
 
 class set_detect_anomaly:
-    """Switch anomaly detection in this thread on or off; as a context manager, for its block.
+    """Switch anomaly detection in this thread on or off; as a context manager, for the length of a block.
 
-    Nodes recorded in this mode know the lines that made them. A backward pass issues a warning with the lines of a node
-    whose derivative fails. With `check_nan`, nan in a result is a failure (RuntimeError), also in the result of a
-    compiled function; the error names the user's line where the nan arose.
+    Parameters
+    ----------
+    mode : bool
+        Whether to detect anomalies.
+    check_nan : bool
+        Whether nan in a result of a backward pass is an error, also in the result of a compiled function.
 
+    Raises
+    ------
+    RuntimeError
+        In a backward pass, for nan. The text names the user's line where the nan arose.
+
+    Notes
+    -----
+    In this mode, a node records the lines that made it. If its derivative fails, the backward pass issues a warning
+    with these lines.
+
+    Examples
+    --------
     >>> with set_detect_anomaly(True):
     ...     is_anomaly_enabled()
     True
@@ -54,10 +69,23 @@ class set_detect_anomaly:
 
 
 class detect_anomaly:
-    """Context manager of anomaly detection, see `set_detect_anomaly`. It is slow, and says so in a warning.
+    """Context manager in which anomalies of backward passes are detected. It is slow, and issues a warning about that.
 
-    Compiled functions without nan run their usual programs; only the overhead of a call increases.
+    Parameters
+    ----------
+    check_nan : bool
+        Whether nan in a result of a backward pass is an error.
 
+    See Also
+    --------
+    set_detect_anomaly : The same without the warning.
+
+    Notes
+    -----
+    Compiled functions without nan run their usual programs. Only the overhead of a call increases.
+
+    Examples
+    --------
     >>> from tracegrad import tensor
     >>> x = tensor([0.0], requires_grad=True)
     >>> import warnings; warnings.simplefilter("ignore")
@@ -99,8 +127,15 @@ def _settle() -> None:
 
 
 def is_anomaly_enabled() -> bool:
-    """Whether anomalies are looked for in this thread.
+    """Return whether anomaly detection is on in this thread.
 
+    Returns
+    -------
+    bool
+        True if it is on.
+
+    Examples
+    --------
     >>> is_anomaly_enabled()
     False
     """
@@ -108,8 +143,15 @@ def is_anomaly_enabled() -> bool:
 
 
 def is_anomaly_check_nan_enabled() -> bool:
-    """Whether nan counts as an anomaly.
+    """Return whether nan counts as an anomaly.
 
+    Returns
+    -------
+    bool
+        True if nan is an error in anomaly detection.
+
+    Examples
+    --------
     >>> is_anomaly_check_nan_enabled()
     True
     """

@@ -21,14 +21,45 @@ __all__ = [
 
 
 class UnpackedDualTensor(NamedTuple):
-    """Result of `unpack_dual`: a Tensor without tangent, and the tangent or None."""
+    """Result of `unpack_dual`.
+
+    Parameters
+    ----------
+    primal : Tensor
+        Tensor without a tangent.
+    tangent : Tensor or None
+        Tangent; None is zero.
+
+    Examples
+    --------
+    >>> from tracegrad import tensor
+    >>> unpack_dual(tensor(1.0))
+    UnpackedDualTensor(primal=tensor(1.), tangent=None)
+    """
 
     primal: Any
     tangent: Any
 
 
 def enter_dual_level() -> int:
-    """Begin a dual level; returns its number, 0. RuntimeError if there is one already."""
+    """Begin a dual level, in which Tensors can have tangents.
+
+    Returns
+    -------
+    int
+        Number of the level, which is 0.
+
+    Raises
+    ------
+    RuntimeError
+        If there is a level already.
+
+    Examples
+    --------
+    >>> enter_dual_level()
+    0
+    >>> exit_dual_level()
+    """
     if STATE.level is not None:
         raise RuntimeError(located("Nested forward mode AD is not supported at the moment"))
     STATE.level = Level()
@@ -37,7 +68,23 @@ def enter_dual_level() -> int:
 
 
 def exit_dual_level(*, level: int | None = None) -> None:
-    """End the dual level, and forget the tangents; RuntimeError if there is none, or if `level` is not its number."""
+    """End the dual level, and forget the tangents.
+
+    Parameters
+    ----------
+    level : int, optional
+        Number of the level.
+
+    Raises
+    ------
+    RuntimeError
+        If there is no level, or `level` is not its number.
+
+    Examples
+    --------
+    >>> level = enter_dual_level()
+    >>> exit_dual_level(level=level)
+    """
     if STATE.level is None and level is None:
         raise RuntimeError(located("Dual level must be a positive number."))
     if STATE.level is None or level not in (None, 0):
@@ -52,8 +99,15 @@ def exit_dual_level(*, level: int | None = None) -> None:
 
 
 class dual_level:
-    """A context in which Tensors can have tangents; RuntimeError in another one.
+    """Context manager of a dual level, in which Tensors can have tangents.
 
+    Raises
+    ------
+    RuntimeError
+        If there is a level already.
+
+    Examples
+    --------
     >>> from tracegrad import tensor
     >>> with dual_level():
     ...     x = make_dual(tensor([1.0, 2.0]), tensor([1.0, 0.0]))
@@ -69,10 +123,37 @@ class dual_level:
 
 
 def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
-    """Make a view of `tensor` with this tangent, a Tensor of its shape, to which derivatives flow too.
+    """Make a view of a Tensor with a tangent, for forward mode.
 
-    RuntimeError outside dual levels, for a tangent of another shape, and for a Tensor that has a tangent; ValueError
-    for dtypes that are neither floating nor complex; TypeError for other objects than Tensors.
+    Parameters
+    ----------
+    tensor : Tensor
+        Primal value, floating or complex.
+    tangent : Tensor
+        Tangent, with the shape of `tensor`. Derivatives flow to it too.
+    level : int, optional
+        Number of the dual level.
+
+    Returns
+    -------
+    Tensor
+        View of `tensor`.
+
+    Raises
+    ------
+    RuntimeError
+        If there is no dual level, the tangent has another shape, or `tensor` has a tangent already.
+    ValueError
+        If a dtype is neither floating nor complex.
+    TypeError
+        If an argument is no Tensor.
+
+    Examples
+    --------
+    >>> from tracegrad import tensor
+    >>> with dual_level():
+    ...     unpack_dual(make_dual(tensor(3.0), tensor(1.0)) ** 2).tangent
+    tensor(6.)
     """
     if STATE.level is None:
         raise RuntimeError(
@@ -99,9 +180,30 @@ def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
 
 
 def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
-    """Split a dual Tensor into a view without a tangent, and the tangent; None for zero, and outside dual levels.
+    """Split a dual Tensor into a view without a tangent, and the tangent.
 
-    TypeError for other objects than Tensors.
+    Parameters
+    ----------
+    tensor : Tensor
+        Tensor.
+    level : int, optional
+        Number of the dual level.
+
+    Returns
+    -------
+    UnpackedDualTensor
+        Pair `(primal, tangent)`. The tangent is None if it is zero, and outside of dual levels.
+
+    Raises
+    ------
+    TypeError
+        If the argument is no Tensor.
+
+    Examples
+    --------
+    >>> from tracegrad import tensor
+    >>> unpack_dual(tensor(1.0)).tangent is None
+    True
     """
     if not isinstance(tensor, Tensor):
         raise TypeError(located(f"unpack_dual: expected a Tensor, got {type(tensor).__name__}"))

@@ -27,23 +27,35 @@ __all__ = ["Function", "FunctionCtx", "inlined", "once_differentiable"]
 
 
 class Function:
-    """Operation with a user-defined derivative: subclasses define static methods and are called by `apply`.
+    """Operation with a user-defined derivative: a subclass defines static methods, and is called by `apply`.
 
-    `forward(ctx, *args)` computes on values that are not recorded, and returns an array, or a tuple of arrays and other
-    objects. `backward(ctx, *grads)` receives the cotangents of the outputs, and returns a cotangent (or None) for each
-    argument of `forward`; it is recorded itself under `create_graph`. For forward mode, `jvp(ctx, *tangents)` receives
-    the tangents of the arguments, and returns a tangent for each output. `ctx` (`FunctionCtx`) carries the values
-    passed to `ctx.save_for_backward`, and attributes. Alternatively, `forward(*args)` has no context, and
-    `setup_context(ctx, inputs, output)` saves the values.
+    Attributes
+    ----------
+    opaque : bool
+        False by default: a traced function records the methods. True: the methods run untraced, at each call and at
+        each iteration of a loop, on Tensors or ndarrays with values. They may then call SciPy and other libraries.
 
-    Inside a traced function the methods are recorded. With the class attribute `opaque = True` they run untraced
-    instead, at each call and each iteration of a loop, on Tensors or ndarrays with values, so they may call SciPy and
-    other libraries. `forward` runs once in each call. `backward`, whose derivative is refused, receives the context
-    that `forward` has filled. Contexts with arrays and numbers only are cheapest; for contexts with other objects, the
-    last 16384 that wait for `backward` are held.
+    Raises
+    ------
+    RuntimeError
+        If `backward` returns a wrong number of cotangents, or a cotangent that does not fit the shape of its argument.
 
-    RuntimeError if `backward` returns a wrong number of cotangents, or one that does not fit the shape of its argument.
+    Notes
+    -----
+    `forward(ctx, *args)` computes on values that are not recorded. It returns an array, or a tuple of arrays and other
+    objects. `backward(ctx, *grads)` receives the cotangents of the outputs, and returns a cotangent or None for each
+    argument of `forward`. It is recorded itself under `create_graph`. For forward mode, `jvp(ctx, *tangents)` receives
+    the tangents of the arguments, and returns a tangent for each output.
 
+    `ctx` holds the values passed to `ctx.save_for_backward`, and attributes. Alternatively, `forward(*args)` has no
+    context, and `setup_context(ctx, inputs, output)` saves the values.
+
+    With `opaque`, `forward` runs once in each call. `backward` receives the context that `forward` has filled, and its
+    derivative is refused. Contexts with arrays and numbers only are cheapest. Of contexts with other objects, the last
+    16384 that wait for `backward` are held.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from tracegrad import tensor
     >>> class Exp(Function):
@@ -99,17 +111,51 @@ class Function:
     # -- methods that users define -----------------------------------------------------------------------------
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
-        """Compute the outputs: `forward(ctx, *args)`, or `forward(*args)` where there is a `setup_context`."""
+        """Compute the outputs.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            Context and arguments of `apply`; the arguments only if there is a `setup_context`.
+
+        Returns
+        -------
+        array, or tuple of arrays and other objects
+            Outputs.
+        """
         raise NotImplementedError(located("You must implement the forward function for custom autograd.Function."))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
-        """Save on `ctx` the values that `backward` needs, for a `forward` without a context."""
+        """Save on the context the values that `backward` needs, for a `forward` without a context.
+
+        Parameters
+        ----------
+        ctx : FunctionCtx
+            Context.
+        inputs : tuple
+            Arguments of `forward`.
+        output : array or tuple
+            Result of `forward`.
+        """
         raise NotImplementedError(located("setup_context is not implemented."))
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
-        """Compute the cotangents of the arguments from the cotangents of the outputs; may be called `vjp` as well."""
+        """Compute the cotangents of the arguments. It may also be called `vjp`.
+
+        Parameters
+        ----------
+        ctx : FunctionCtx
+            Context.
+        *grad_outputs : array
+            Cotangents of the outputs.
+
+        Returns
+        -------
+        array, None, or tuple of them
+            Cotangent of each argument of `forward`; None for zero.
+        """
         raise NotImplementedError(
             located(
                 "You must implement either the backward or vjp method for your custom autograd.Function to use it with "
@@ -121,7 +167,20 @@ class Function:
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
-        """Compute the tangents of the outputs from the tangents of the arguments, for forward mode (`forward_ad`)."""
+        """Compute the tangents of the outputs, for forward mode.
+
+        Parameters
+        ----------
+        ctx : FunctionCtx
+            Context.
+        *grad_inputs : array or None
+            Tangents of the arguments of `forward`.
+
+        Returns
+        -------
+        array, or tuple of arrays
+            Tangent of each output.
+        """
         raise NotImplementedError(
             located("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
         )
@@ -129,7 +188,18 @@ class Function:
     # -- calling -----------------------------------------------------------------------------------------------
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
-        """Compute the outputs, and record the operation where ops on these arguments are recorded."""
+        """Compute the outputs, and record the operation if ops on these arguments are recorded.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            Arguments of `forward`.
+
+        Returns
+        -------
+        Tensor, or tuple of Tensors and other objects
+            Outputs.
+        """
         if kwargs or cls.setup_context is not Function.setup_context:
             args = _bound(cls, args, kwargs)
         owner = lead([x for x in args if isinstance(x, Carrier)])

@@ -45,23 +45,63 @@ def gradcheck(
     fast_mode: bool = False,
     masked: bool | None = None,
 ) -> bool:
-    """Whether the gradients of `func(*inputs)` agree with central differences of step `eps`.
+    """Check whether the gradients of a function agree with central differences.
 
-    `inputs` is a Tensor, or a tuple or list of Tensors and other arguments of `func`. Inputs that require grad are
-    checked; they should be float64 or complex128 (a warning says so). `func` returns a Tensor or several. A complex
-    function is checked as two real ones, see `finite_differences.py`. Elements agree if they differ by at most `atol +
-    rtol * abs(difference)`.
+    Parameters
+    ----------
+    func : callable
+        Function to a Tensor, or to several Tensors.
+    inputs : Tensor, or tuple or list
+        Arguments of `func`. Tensors that require grad are checked; they should be float64 or complex128.
+    eps : float
+        Step of the differences.
+    atol, rtol : float
+        Elements agree if they differ by at most `atol + rtol * abs(difference)`.
+    raise_exception : bool
+        Whether a difference raises an error.
+    nondet_tol : float
+        Largest difference of the results of two backward passes.
+    check_undefined_grad : bool
+        Whether to check that absent cotangents give gradients of zero.
+    check_grad_dtypes : bool
+        Whether to check that gradients have the dtype of their input.
+    check_batched_grad : bool
+        Whether to check that `is_grads_batched` agrees with separate backward passes.
+    check_batched_forward_grad : bool
+        Not supported.
+    check_forward_ad : bool
+        Whether to compare tangents of forward mode with differences.
+    check_backward_ad : bool
+        Whether to compare gradients with differences.
+    fast_mode : bool
+        Whether to compare one random projection only.
+    masked : bool, optional
+        Whether cotangents of zero give gradients of zero up to rounding only.
 
-    Further checks: two backward passes agree to `nondet_tol`. Cotangents of zero give gradients of zero, and absent
-    ones as well unless `check_undefined_grad=False`; `masked` makes this check one up to rounding. With
-    `check_grad_dtypes`, gradients have the dtype of their input. With `check_batched_grad`, `is_grads_batched` agrees
-    with separate passes. With `check_forward_ad`, forward-mode tangents are compared with differences as well, or,
-    without `check_backward_ad`, instead.
+    Returns
+    -------
+    bool
+        True if all checks pass. False otherwise, if `raise_exception` is False.
 
-    Returns True, or raises GradcheckError; with `raise_exception=False` returns False instead. ValueError if no input
-    requires grad, RuntimeError for an input with memory that several elements share, AssertionError if a step changes
-    the shape of an output, UnsupportedError for `check_batched_forward_grad`.
+    Raises
+    ------
+    GradcheckError
+        If a check fails (a RuntimeError).
+    ValueError
+        If no input requires grad.
+    RuntimeError
+        If elements of an input share memory.
+    AssertionError
+        If a step changes the shape of an output.
+    UnsupportedError
+        For `check_batched_forward_grad`.
 
+    Notes
+    -----
+    A complex function is checked as two real functions.
+
+    Examples
+    --------
     >>> from tracegrad import tensor
     >>> gradcheck(lambda x: x.exp().sum(), tensor([1.0, 2.0], requires_grad=True))
     True
@@ -131,12 +171,45 @@ def gradgradcheck(
     fast_mode: bool = False,
     masked: bool = False,
 ) -> bool:
-    """Whether the second derivatives of `func(*inputs)` agree with central differences of the first.
+    """Check whether the second derivatives of a function agree with central differences of the first.
 
-    It checks, with `gradcheck`, the gradients as a function of the inputs and of the cotangents `grad_outputs` (None
-    for the only element of an output). By default the cotangents are random numbers from -1 to 1 that require grad;
-    with `gen_non_contig_grad_outputs` they are not contiguous in memory. Options and errors are as for `gradcheck`.
+    Parameters
+    ----------
+    func : callable
+        Function to a Tensor, or to several Tensors.
+    inputs : Tensor, or tuple or list
+        Arguments of `func`. Tensors that require grad are checked; they should be float64 or complex128.
+    grad_outputs : Tensor or sequence of Tensor, optional
+        Cotangents of the outputs. The default is random numbers from -1 to 1 that require grad.
+    eps : float
+        Step of the differences.
+    atol, rtol : float
+        Elements agree if they differ by at most `atol + rtol * abs(difference)`.
+    gen_non_contig_grad_outputs : bool
+        Whether the random cotangents are not contiguous in memory.
+    raise_exception : bool
+        Whether a difference raises an error.
+    nondet_tol, check_undefined_grad, check_grad_dtypes, check_batched_grad
+        As for `gradcheck`.
+    check_fwd_over_rev : bool
+        Whether to check forward mode over reverse mode.
+    check_rev_over_rev : bool
+        Whether to check reverse mode over reverse mode.
+    fast_mode, masked : bool
+        As for `gradcheck`.
 
+    Returns
+    -------
+    bool
+        True if all checks pass. False otherwise, if `raise_exception` is False.
+
+    Raises
+    ------
+    GradcheckError, ValueError, RuntimeError, AssertionError
+        As for `gradcheck`.
+
+    Examples
+    --------
     >>> from tracegrad import tensor
     >>> gradgradcheck(lambda x: x**3, tensor([1.0, 2.0], requires_grad=True))
     True

@@ -24,12 +24,28 @@ Hook = Callable[[Any], Any]
 
 
 class saved_tensors_hooks:
-    """Context manager in which the tape saves `pack_hook(tensor)` instead of each Tensor.
+    """Context manager in which the tape saves the result of a function in place of each Tensor.
 
-    The backward pass uses the result of `unpack_hook`, a Tensor; the innermost pair of hooks counts.
+    Parameters
+    ----------
+    pack_hook : callable
+        Function of a Tensor, whose result is saved.
+    unpack_hook : callable
+        Function of the saved object to a Tensor, which the backward pass uses.
 
-    RuntimeError on entering within `disable_saved_tensors_hooks`; TypeError if `unpack_hook` returns no Tensor.
+    Raises
+    ------
+    RuntimeError
+        On entering within `disable_saved_tensors_hooks`.
+    TypeError
+        In the backward pass, if `unpack_hook` returns no Tensor.
 
+    Notes
+    -----
+    Only the innermost pair of hooks is called.
+
+    Examples
+    --------
     >>> from tracegrad import tensor
     >>> x = tensor([2.0], requires_grad=True)
     >>> with saved_tensors_hooks(lambda t: t.tolist(), tensor):
@@ -53,15 +69,40 @@ class saved_tensors_hooks:
 
 
 class save_on_cpu(saved_tensors_hooks):
-    """Context manager in which saved values are stored in CPU memory, where all values are anyway."""
+    """Context manager in which saved values are stored in CPU memory, where all values are anyway.
+
+    Parameters
+    ----------
+    pin_memory : bool
+        Without effect.
+    device_type : str
+        Without effect.
+
+    Examples
+    --------
+    >>> from tracegrad import tensor
+    >>> x = tensor([2.0], requires_grad=True)
+    >>> with save_on_cpu():
+    ...     y = x * x
+    >>> y.backward()
+    >>> x.grad
+    tensor([4.])
+    """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda"):
         super().__init__(lambda tensor: tensor, lambda tensor: tensor)
 
 
 class disable_saved_tensors_hooks(contextlib.ContextDecorator):
-    """Context manager that raises RuntimeError with this message when saved-tensor hooks are, or become, active.
+    """Context manager in which hooks on saved tensors are an error.
 
+    Parameters
+    ----------
+    error_message : str
+        Text of the RuntimeError that is raised if hooks are or become active.
+
+    Examples
+    --------
     >>> with disable_saved_tensors_hooks("not here"), saved_tensors_hooks(id, id):  # doctest: +ELLIPSIS
     ...     pass
     Traceback (most recent call last):
@@ -81,12 +122,17 @@ class disable_saved_tensors_hooks(contextlib.ContextDecorator):
 
 
 class allow_mutation_on_saved_tensors(contextlib.ContextDecorator):
-    """Context manager in which saved Tensors may be updated in place: the tape copies them first.
+    """Context manager in which saved Tensors may be updated in place: the tape copies them before.
 
-    Backward passes through operations recorded inside must run inside.
+    Raises
+    ------
+    RuntimeError
+        On entering within another such context.
+    AssertionError
+        If a backward pass through an operation recorded inside runs outside.
 
-    RuntimeError for a context within another one, AssertionError for a backward pass outside.
-
+    Examples
+    --------
     >>> from tracegrad import tensor
     >>> x = tensor([1.0, 2.0], requires_grad=True)
     >>> with allow_mutation_on_saved_tensors():
@@ -173,10 +219,27 @@ def _memory(array: Any) -> Any:
 
 
 def get_gradient_edge(tensor: Any) -> GradientEdge:
-    """Return the edge of a Tensor's gradient, which stands for it in `grad` and `backward`.
+    """Return the edge of a Tensor's gradient, which stands for the Tensor in `grad` and `backward`.
 
-    The edge does not keep the Tensor's memory alive. RuntimeError for a Tensor that does not require grad.
+    The edge does not keep the Tensor's memory alive.
 
+    Parameters
+    ----------
+    tensor : Tensor
+        Tensor that requires grad.
+
+    Returns
+    -------
+    GradientEdge
+        Edge.
+
+    Raises
+    ------
+    RuntimeError
+        If the Tensor does not require grad.
+
+    Examples
+    --------
     >>> from tracegrad import tensor
     >>> get_gradient_edge(tensor([2.0], requires_grad=True) * 2).node.name()
     'MulBackward0'
@@ -191,10 +254,20 @@ def get_gradient_edge(tensor: Any) -> GradientEdge:
 
 
 def increment_version(tensor: Any) -> None:
-    """Tell the tape that the memory of a Tensor, or of several, has been changed by other means.
+    """Tell the tape that the memory of Tensors has been changed by other means.
 
-    RuntimeError for an inference tensor.
+    Parameters
+    ----------
+    tensor : Tensor or iterable of Tensor
+        Tensors whose version counters are incremented.
 
+    Raises
+    ------
+    RuntimeError
+        If a Tensor is an inference tensor.
+
+    Examples
+    --------
     >>> from tracegrad import tensor
     >>> x = tensor([1.0])
     >>> increment_version(x)
@@ -226,13 +299,30 @@ class _Handle:
 
 
 def register_multi_grad_hook(tensors: Sequence[Any], fn: Callable[..., None], *, mode: str = "all") -> Any:
-    """Call `fn` in each backward pass when the gradients of all reached Tensors are known (`mode="all"`).
+    """Call a function in each backward pass when gradients of several Tensors are known.
 
-    `fn` receives a list of the gradients, None for Tensors that the pass does not reach. With `mode="any"` it receives
-    the first gradient that is known.
+    Parameters
+    ----------
+    tensors : sequence of Tensor
+        Tensors that require grad.
+    fn : callable
+        Function of the list of gradients, with None for Tensors that the backward pass does not reach. In mode "any",
+        function of one gradient.
+    mode : {"all", "any"}
+        Whether to wait for all gradients, or to call `fn` with the first one.
 
-    ValueError for another mode. Returns a handle that removes the hook.
+    Returns
+    -------
+    RemovableHandle
+        Handle whose `remove()` removes the hook.
 
+    Raises
+    ------
+    ValueError
+        If the mode is unknown.
+
+    Examples
+    --------
     >>> from tracegrad import tensor
     >>> x, y = tensor(1.0, requires_grad=True), tensor(2.0, requires_grad=True)
     >>> handle = register_multi_grad_hook([x, y], lambda grads: print(grads))

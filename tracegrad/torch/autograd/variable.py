@@ -16,8 +16,24 @@ class _Kind(type):
 
 
 class Variable(metaclass=_Kind):
-    """A Tensor with the memory of another one, which is a leaf; any Tensor is an instance.
+    """Tensor with the memory of another Tensor, which is a leaf. Any Tensor is an instance.
 
+    Parameters
+    ----------
+    data : Tensor
+        Value, whose memory is shared.
+    requires_grad : bool
+        Whether operations on it are recorded.
+    volatile : object
+        Without effect.
+
+    Raises
+    ------
+    TypeError
+        If `data` is no Tensor.
+
+    Examples
+    --------
     >>> from tracegrad import tensor
     >>> x = Variable(tensor([1.0]), requires_grad=True)
     >>> x, isinstance(x, Variable)

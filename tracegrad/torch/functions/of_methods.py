@@ -26,6 +26,35 @@ _COPIES = """
     squeeze_copy t_copy transpose_copy unbind_copy unfold_copy unsqueeze_copy view_copy
 """
 
+_IN_PLACE_DOC = """Update a Tensor in place, as its method `{name}`.
+
+Parameters
+----------
+input : Tensor
+    Tensor to update.
+*args, **kwargs
+    Other arguments of `{function}`.
+
+Returns
+-------
+Tensor
+    The input.
+"""
+_COPY_DOC = """Copy what `{view}` returns as a view.
+
+Parameters
+----------
+input : Tensor or ndarray
+    Input.
+*args, **kwargs
+    Other arguments of `{view}`.
+
+Returns
+-------
+Tensor or ndarray, or tuple of them
+    Copy.
+"""
+
 
 def _updating(name: str) -> Callable[..., Any]:
     def update(input: Any, *args: Any, **kwargs: Any) -> Any:
@@ -33,7 +62,8 @@ def _updating(name: str) -> Callable[..., Any]:
             raise TypeError(located(f"{name}() takes a Tensor, which it updates in place, got {_kind(input)}"))
         return getattr(input, name)(*args, **kwargs)
 
-    return _called(update, name, f"`input.{name}(...)`: the input, which it updates in place.")
+    doc = _IN_PLACE_DOC.format(name=name, function=name.removesuffix("_"))
+    return _called(update, name, doc)
 
 
 def _copying(name: str) -> Callable[..., Any]:
@@ -49,7 +79,7 @@ def _copying(name: str) -> Callable[..., Any]:
             result = of_array(input, *args, **kwargs)
         return tuple([_copied(x) for x in result]) if isinstance(result, tuple | list) else _copied(result)
 
-    return _called(copy, name, f"A copy of what `{view}` gives as a view.")
+    return _called(copy, name, _COPY_DOC.format(view=view))
 
 
 def _copied(x: Any) -> Any:

@@ -274,7 +274,13 @@ class TensorMethods:
         return self.shape if dim is None else self.shape[dim_of(dim, self.ndim)]
 
     def numel(self) -> int:
-        """The number of elements."""
+        """Return the number of elements.
+
+        Returns
+        -------
+        int
+            Number of elements.
+        """
         return math.prod(self.shape)
 
     def nelement(self) -> int:

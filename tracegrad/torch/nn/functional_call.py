@@ -17,13 +17,37 @@ def functional_call(
     module: Any, parameter_and_buffer_dicts: Any, args: Any = None, kwargs: Mapping[str, Any] | None = None, *,
     tie_weights: bool = True, strict: bool = False,
 ) -> Any:  # fmt: skip
-    """Call `module(*args, **kwargs)` with other parameters and buffers: a pure function of them, for `grad` and `vmap`.
+    """Call a module with other parameters and buffers, as a pure function of them.
 
-    `parameter_and_buffer_dicts` is a dict by dotted names, or a sequence of dicts, of Tensors or ndarrays; for names
-    not in it the module's own values are used. One argument need not be a tuple. A shared parameter is replaced
-    everywhere, unless `tie_weights` is false. The module is unchanged afterwards. ValueError for a name in several
-    dicts; RuntimeError if `strict` and names are missing or unknown.
+    Parameters
+    ----------
+    module : Module
+        Module, which is unchanged afterwards.
+    parameter_and_buffer_dicts : dict, or sequence of dict
+        Tensors or ndarrays by dotted names. The module's own values are used for other names.
+    args : tuple, or one argument, optional
+        Arguments of the call.
+    kwargs : mapping, optional
+        Keyword arguments of the call.
+    tie_weights : bool
+        Whether a shared parameter is replaced under all its names.
+    strict : bool
+        Whether missing and unknown names are an error.
 
+    Returns
+    -------
+    object
+        Result of `module(*args, **kwargs)`.
+
+    Raises
+    ------
+    ValueError
+        If a name is in several dicts.
+    RuntimeError
+        With `strict`, if names are missing or unknown.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> import tracegrad as tg
     >>> layer = tg.nn.Linear(2, 1, bias=False)
@@ -102,11 +126,27 @@ def _require_names(given: dict[str, Any], places: Places) -> None:
 
 
 def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Stack the parameters, and the buffers, of modules of one class along a new first dimension, for `vmap`.
+    """Stack the parameters and the buffers of modules of one class along a new first dimension, for `vmap`.
 
-    The stacks are leaves; parameters require grad as before. RuntimeError for no modules, for modules of several
-    classes, and for modules of which only some are in training.
+    Parameters
+    ----------
+    models : sequence of Module
+        Modules of one class.
 
+    Returns
+    -------
+    params : dict of str to Tensor
+        Stacked parameters, which are leaves and require grad as before.
+    buffers : dict of str to Tensor
+        Stacked buffers.
+
+    Raises
+    ------
+    RuntimeError
+        If there are no modules, they have several classes, or only some of them are in training.
+
+    Examples
+    --------
     >>> from tracegrad.torch.nn import Linear
     >>> params, buffers = stack_module_state([Linear(2, 1) for _ in range(3)])
     >>> {name: x.shape for name, x in params.items()}

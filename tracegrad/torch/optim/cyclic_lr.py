@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracegrad.errors import located
+from tracegrad.torch.optim.docs import OPTIM_DOCS
 from tracegrad.torch.optim.lr_scheduler_base import LRScheduler, for_each, set_rates
 
 __all__ = ["CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR"]
@@ -39,10 +40,10 @@ def _by_line(start: float, end: float, done: float) -> float:
 
 
 class OneCycleLR(LRScheduler):
-    """The rate rises to `max_lr` and falls far below where it began, the momentum goes the other way (Smith, 2018).
+    """The rate rises to `max_lr`, and falls far below the initial rate; the momentum goes the other way.
 
-    `step` comes after each batch, `total_steps` (or `epochs` times `steps_per_epoch`) times. ValueError for a number of
-    steps or a share out of range, and after the last step.
+    Source: Smith 2018. `step` is called after each batch, `total_steps` (or `epochs` times `steps_per_epoch`)
+    times. ValueError for a number of steps or a share out of range, and after the last step.
 
     >>> from tracegrad import optim, tensor
     >>> sgd = optim.SGD([tensor([1.0], requires_grad=True)], lr=0.1, momentum=0.9)
@@ -125,10 +126,18 @@ def _total(total_steps: Any, epochs: Any, steps_per_epoch: Any) -> int:
 
 
 class CyclicLR(LRScheduler):
-    """The rate goes up and down between two bounds, the momentum the other way (Smith, 2017).
+    """The rate goes up and down between two bounds; the momentum goes the other way.
 
-    `mode` is "triangular", "triangular2", whose cycles halve, or "exp_range", where each step scales by `gamma`; or
-    `scale_fn` is a function of the cycle or of the iteration, as `scale_mode` says. ValueError for unknown modes.
+    Source: Smith 2017. In the mode "triangular2" the amplitude is halved after each cycle, and in "exp_range" it is
+    multiplied by `gamma` at each step. ValueError for an unknown mode.
+
+    >>> from tracegrad import optim, tensor
+    >>> sgd = optim.SGD([tensor([1.0], requires_grad=True)], lr=0.5, momentum=0.9)
+    >>> schedule = CyclicLR(sgd, base_lr=0.1, max_lr=0.5, step_size_up=2)
+    >>> sgd.step(), schedule.step()
+    (None, None)
+    >>> schedule.get_last_lr()
+    [0.30000000000000004]
     """
 
     def __init__(
@@ -196,10 +205,18 @@ class CyclicLR(LRScheduler):
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Half a wave of a cosine down to `eta_min`, again and again, each `T_mult` times as long.
+    """The rate falls to `eta_min` along half a wave of a cosine, again and again.
 
-    The first takes `T_0` epochs (Loshchilov and Hutter, 2017). The argument of
-    `step` may be given fractions of epochs. ValueError for lengths that are none.
+    Source: Loshchilov and Hutter 2017. The argument of `step` may be a fraction of an epoch. ValueError for a length
+    that is not positive.
+
+    >>> from tracegrad import optim, tensor
+    >>> sgd = optim.SGD([tensor([1.0], requires_grad=True)], lr=1.0)
+    >>> schedule = CosineAnnealingWarmRestarts(sgd, T_0=2)
+    >>> sgd.step(), schedule.step()
+    (None, None)
+    >>> schedule.get_last_lr()
+    [0.5]
     """
 
     def __init__(self, optimizer: Any, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1):
@@ -246,3 +263,6 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     def step(self, epoch: Any = None) -> None:
         """Advance to the next epoch, or to this one, possibly fractional."""
         self._update(epoch)
+
+
+OPTIM_DOCS.document(globals(), __all__)

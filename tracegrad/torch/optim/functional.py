@@ -18,6 +18,7 @@ from tracegrad.ops import Carrier, TensorCarrier
 from tracegrad.ops.elementwise.table import sqrt
 from tracegrad.ops.shape.linear import cast
 from tracegrad.torch.modes import no_grad
+from tracegrad.torch.optim.docs import OPTIM_DOCS
 from tracegrad.torch.optim.update_rules import RULES, Rule
 from tracegrad.torch.tape.tensors.factories import from_numpy
 
@@ -27,14 +28,19 @@ Rate = float | Callable[[Any], Any]
 
 
 class Pure(NamedTuple):
-    """An optimizer without a state of its own."""
+    """Optimizer as a pair of pure functions.
+
+    >>> optimizer = sgd(0.5)
+    >>> optimizer.update(np.array(2.0), optimizer.init(np.array(3.0)), np.array(3.0))[0]
+    array(2.)
+    """
 
     init: Callable[[Any], Any]
     update: Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
 def sgd(lr: Rate = 1e-3, momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0) -> Pure:
-    """Gradient descent, as `SGD`.
+    """Gradient descent, as `SGD`, as pure functions.
 
     >>> init, update = sgd(0.25)
     >>> params = {"w": np.array([1.0, -2.0])}
@@ -50,7 +56,7 @@ def adam(
     lr: Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0,
     amsgrad: bool = False, *, decoupled_weight_decay: bool = False,
 ) -> Pure:  # fmt: skip
-    """Steps along the mean of past gradients, over the root of that of their squares, as `Adam`.
+    """Adam, as the class `Adam`, as pure functions.
 
     >>> import tracegrad as tg
     >>> init, update = adam(0.1)
@@ -74,7 +80,7 @@ def adamw(
     lr: Rate = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2,
     amsgrad: bool = False,
 ) -> Pure:  # fmt: skip
-    """`adam` with weight decay that is taken from the parameters and not added to the gradient, as `AdamW`.
+    """Adam with weight decay that is taken from the parameters, as `AdamW`, as pure functions.
 
     >>> init, update = adamw(0.25, weight_decay=0.1)
     >>> w = np.array([1.0, -2.0])
@@ -88,7 +94,7 @@ def rmsprop(
     lr: Rate = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0, momentum: float = 0.0,
     centered: bool = False,
 ) -> Pure:  # fmt: skip
-    """Gradients over the root of the mean of their squares, as `RMSprop`.
+    """The gradient, divided by the root of the mean of its squares, as `RMSprop`, as pure functions.
 
     >>> init, update = rmsprop(0.025)
     >>> w = np.array([1.0, -2.0])
@@ -103,7 +109,7 @@ def adagrad(
     lr: Rate = 1e-2, lr_decay: float = 0.0, weight_decay: float = 0.0, initial_accumulator_value: float = 0.0,
     eps: float = 1e-10,
 ) -> Pure:  # fmt: skip
-    """Gradients over the root of the sum of all their squares, as `Adagrad`.
+    """The gradient, divided by the root of the sum of all its squares, as `Adagrad`, as pure functions.
 
     >>> init, update = adagrad(0.25)
     >>> w = np.array([1.0, -2.0])
@@ -115,7 +121,7 @@ def adagrad(
 
 
 def clip_by_global_norm(grads: Any, max_norm: float) -> Any:
-    """Scale `grads`, a pytree, so that the norm of all its elements together is at most `max_norm`.
+    """Scale gradients so that the norm of all their elements together is at most `max_norm`.
 
     >>> clip_by_global_norm({"w": np.array([3.0, 0.0]), "b": np.array(4.0)}, 1.0)
     {'w': array([0.6, 0. ]), 'b': array(0.8)}
@@ -181,3 +187,6 @@ def _array(x: Any, what: str = "") -> Any:
     if array.dtype.kind not in "fc" and what:
         raise TypeError(located(f"{what} is {array.dtype}; parameters are arrays of floating-point numbers"))
     return array
+
+
+OPTIM_DOCS.document(globals(), __all__)

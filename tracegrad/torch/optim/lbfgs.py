@@ -10,6 +10,7 @@ import numpy as np
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ops import Level
 from tracegrad.torch.modes import enable_grad
+from tracegrad.torch.optim.docs import OPTIM_DOCS
 from tracegrad.torch.optim.line_search import Point, search
 from tracegrad.torch.optim.optimizer import Optimizer
 from tracegrad.torch.tape import Tensor
@@ -24,13 +25,12 @@ _LEAST_CURVATURE = 1e-10
 class LBFGS(Optimizer):
     """Limited-memory method of Broyden, Fletcher, Goldfarb and Shanno, as in PyTorch.
 
-    `step(closure)` calls the closure, which zeros the gradients, computes the loss and calls `backward`, up to
-    `max_eval` times in `max_iter` iterations. `line_search_fn` is None or "strong_wolfe". There is one parameter group.
-    The steps themselves run in NumPy; compile the closure. An error in the closure leaves the parameters as before the
-    step.
+    `step(closure)` calls the closure, which zeros the gradients, computes the loss and calls `backward`. There is one
+    parameter group. The steps themselves run in NumPy; the closure should be compiled. After an error in the closure,
+    the parameters are those before the step.
 
     ValueError for several groups and hyperparameters out of range, RuntimeError for an unknown line search, and
-    `UnsupportedError` inside a traced function.
+    `UnsupportedError` in a traced function.
 
     >>> from tracegrad import tensor
     >>> w = tensor([-1.0, 2.0], requires_grad=True)
@@ -230,3 +230,6 @@ def _array(x: Any) -> Any:
 
 def _greatest(x: Array) -> float:
     return float(np.abs(x).max())
+
+
+OPTIM_DOCS.document(globals(), __all__)

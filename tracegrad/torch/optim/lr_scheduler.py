@@ -15,6 +15,7 @@ from typing import Any
 
 from tracegrad.errors import located
 from tracegrad.torch.optim.cyclic_lr import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
+from tracegrad.torch.optim.docs import OPTIM_DOCS
 from tracegrad.torch.optim.lr_scheduler_base import LRScheduler, set_rates
 from tracegrad.torch.optim.reduce_on_plateau import ReduceLROnPlateau
 
@@ -54,7 +55,7 @@ class _OfFunctions(LRScheduler):
 
 
 class LambdaLR(_OfFunctions):
-    """The initial rate times a function of the epoch.
+    """The initial rate, multiplied by a function of the epoch.
 
     >>> from tracegrad import optim, tensor
     >>> sgd = optim.SGD([tensor([1.0], requires_grad=True)], lr=0.5)
@@ -70,7 +71,16 @@ class LambdaLR(_OfFunctions):
 
 
 class MultiplicativeLR(_OfFunctions):
-    """The rate times a function of the epoch, each time."""
+    """The rate, multiplied by a function of the epoch at each epoch.
+
+    >>> from tracegrad import optim, tensor
+    >>> sgd = optim.SGD([tensor([1.0], requires_grad=True)], lr=0.5)
+    >>> schedule = MultiplicativeLR(sgd, lambda epoch: 0.5)
+    >>> sgd.step(), schedule.step()
+    (None, None)
+    >>> schedule.get_last_lr()
+    [0.25]
+    """
 
     def get_lr(self) -> list[Any]:
         if self.last_epoch == 0:
@@ -79,7 +89,7 @@ class MultiplicativeLR(_OfFunctions):
 
 
 class StepLR(LRScheduler):
-    """The rate times `gamma` every `step_size` epochs.
+    """The rate, multiplied by `gamma` every `step_size` epochs.
 
     >>> from tracegrad import optim, tensor
     >>> sgd = optim.SGD([tensor([1.0], requires_grad=True)], lr=0.5)
@@ -104,7 +114,16 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """The rate times `gamma` at each of these epochs."""
+    """The rate, multiplied by `gamma` at each of the epochs `milestones`.
+
+    >>> from tracegrad import optim, tensor
+    >>> sgd = optim.SGD([tensor([1.0], requires_grad=True)], lr=0.5)
+    >>> schedule = MultiStepLR(sgd, milestones=[1, 3], gamma=0.5)
+    >>> sgd.step(), schedule.step()
+    (None, None)
+    >>> schedule.get_last_lr()
+    [0.25]
+    """
 
     def __init__(self, optimizer: Any, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1):
         self.milestones, self.gamma = Counter(milestones), gamma
@@ -120,7 +139,13 @@ class MultiStepLR(LRScheduler):
 
 
 class ConstantLR(LRScheduler):
-    """The rate times `factor` for `total_iters` epochs."""
+    """The rate, multiplied by `factor` for `total_iters` epochs.
+
+    >>> from tracegrad import optim, tensor
+    >>> sgd = optim.SGD([tensor([1.0], requires_grad=True)], lr=0.5)
+    >>> ConstantLR(sgd, factor=0.5).get_last_lr()
+    [0.25]
+    """
 
     def __init__(self, optimizer: Any, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1):
         if not 0 <= factor <= 1.0:
@@ -138,7 +163,13 @@ class ConstantLR(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """The rate times a factor that goes from `start_factor` to `end_factor` in `total_iters` epochs."""
+    """The rate, multiplied by a factor that goes from `start_factor` to `end_factor`.
+
+    >>> from tracegrad import optim, tensor
+    >>> sgd = optim.SGD([tensor([1.0], requires_grad=True)], lr=0.5)
+    >>> LinearLR(sgd, start_factor=0.5).get_last_lr()
+    [0.25]
+    """
 
     def __init__(
         self, optimizer: Any, start_factor: float = 1.0 / 3, end_factor: float = 1.0, total_iters: int = 5,
@@ -168,7 +199,16 @@ class LinearLR(LRScheduler):
 
 
 class ExponentialLR(LRScheduler):
-    """The rate times `gamma` at each epoch."""
+    """The rate, multiplied by `gamma` at each epoch.
+
+    >>> from tracegrad import optim, tensor
+    >>> sgd = optim.SGD([tensor([1.0], requires_grad=True)], lr=0.5)
+    >>> schedule = ExponentialLR(sgd, gamma=0.5)
+    >>> sgd.step(), schedule.step()
+    (None, None)
+    >>> schedule.get_last_lr()
+    [0.25]
+    """
 
     def __init__(self, optimizer: Any, gamma: float, last_epoch: int = -1):
         self.gamma = gamma
@@ -182,7 +222,16 @@ class ExponentialLR(LRScheduler):
 
 
 class PolynomialLR(LRScheduler):
-    """The rate falls to 0 as a power of the epochs that are left of `total_iters`."""
+    """The rate, which falls to 0 as a power of the number of epochs that are left.
+
+    >>> from tracegrad import optim, tensor
+    >>> sgd = optim.SGD([tensor([1.0], requires_grad=True)], lr=0.5)
+    >>> schedule = PolynomialLR(sgd, total_iters=4)
+    >>> sgd.step(), schedule.step()
+    (None, None)
+    >>> schedule.get_last_lr()
+    [0.375]
+    """
 
     def __init__(self, optimizer: Any, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1):
         self.total_iters, self.power = total_iters, power
@@ -200,9 +249,9 @@ class PolynomialLR(LRScheduler):
 
 
 class CosineAnnealingLR(LRScheduler):
-    """The rate goes to `eta_min` along half a wave of a cosine in `T_max` epochs, and back.
+    """The rate, which goes to `eta_min` and back along half waves of a cosine of `T_max` epochs.
 
-    The source is Loshchilov and Hutter (2017).
+    Source: Loshchilov and Hutter 2017.
 
     >>> from tracegrad import optim, tensor
     >>> sgd = optim.SGD([tensor([1.0], requires_grad=True)], lr=1.0)
@@ -236,7 +285,14 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class SequentialLR(LRScheduler):
-    """One schedule after the other, from each of the `milestones` on."""
+    """Schedules one after the other; each of the `milestones` begins the next one.
+
+    >>> from tracegrad import optim, tensor
+    >>> sgd = optim.SGD([tensor([1.0], requires_grad=True)], lr=0.5)
+    >>> parts = [ConstantLR(sgd, factor=0.1), ExponentialLR(sgd, gamma=0.5)]
+    >>> SequentialLR(sgd, parts, milestones=[2]).get_last_lr()
+    [0.05]
+    """
 
     def __init__(self, optimizer: Any, schedulers: Sequence[Any], milestones: Sequence[int], last_epoch: int = -1):
         if not schedulers:
@@ -279,7 +335,13 @@ class SequentialLR(LRScheduler):
 
 
 class ChainedScheduler(LRScheduler):
-    """Chain of schedules, each of which changes the rates that the previous one has set."""
+    """Schedules that are applied together: each one changes the rates that the previous one has set.
+
+    >>> from tracegrad import optim, tensor
+    >>> sgd = optim.SGD([tensor([1.0], requires_grad=True)], lr=0.5)
+    >>> ChainedScheduler([ConstantLR(sgd, factor=0.1), ExponentialLR(sgd, gamma=0.5)]).get_last_lr()
+    [0.05]
+    """
 
     def __init__(self, schedulers: Sequence[Any], optimizer: Any = None):
         if not schedulers:
@@ -325,3 +387,6 @@ def _load(scheduler: Any, state: dict[str, Any]) -> None:
     vars(scheduler).update({k: x for k, x in state.items() if k != "_schedulers"})
     for each, inner in zip(scheduler._schedulers, state["_schedulers"]):
         each.load_state_dict(inner)
+
+
+OPTIM_DOCS.document(globals(), __all__)

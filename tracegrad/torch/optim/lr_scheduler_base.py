@@ -8,6 +8,7 @@ from typing import Any
 
 from tracegrad.errors import located
 from tracegrad.torch.modes import no_grad
+from tracegrad.torch.optim.docs import OPTIM_DOCS
 from tracegrad.torch.optim.optimizer import Optimizer
 from tracegrad.torch.tape import Tensor
 
@@ -36,9 +37,16 @@ def for_each(name: str, x: Any, optimizer: Any) -> list[Any]:
 
 
 class LRScheduler:
-    """Base class of schedules, as in PyTorch: a subclass has `get_lr`, the rates at `last_epoch`.
+    """Base class of schedules: a subclass has `get_lr`, which returns the rates at `last_epoch`.
 
-    TypeError for an object that is no optimizer; KeyError if a resumed run has no initial rates in the groups.
+    TypeError for an object that is no optimizer; KeyError if the groups of a resumed run have no initial rates.
+
+    >>> from tracegrad import optim, tensor
+    >>> class Halved(LRScheduler):
+    ...     def get_lr(self):
+    ...         return [group["initial_lr"] / 2 for group in self.optimizer.param_groups]
+    >>> Halved(optim.SGD([tensor([1.0], requires_grad=True)], lr=0.5)).get_last_lr()
+    [0.25]
     """
 
     optimizer: Any
@@ -109,3 +117,6 @@ class LRScheduler:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from there."""
         vars(self).update(state_dict)
+
+
+OPTIM_DOCS.document(globals(), __all__)

@@ -16,6 +16,7 @@ from typing import Any
 from tracegrad.errors import located
 from tracegrad.torch.functions.math.complex import view_as_complex, view_as_real
 from tracegrad.torch.modes import enable_grad, no_grad
+from tracegrad.torch.optim.docs import OPTIM_DOCS
 from tracegrad.torch.optim.param_groups import checked, grouped
 from tracegrad.torch.optim.state_dict import exported, imported
 from tracegrad.torch.optim.update_rules import Rule
@@ -37,10 +38,7 @@ class _Iterations:
 
 
 class Optimizer:
-    """Base class of optimizers, as in PyTorch.
-
-    `params` are Tensors, pairs of a name and a Tensor, or dicts with `"params"` and the hyperparameters of their group;
-    `defaults` are the hyperparameters of groups without their own. A subclass has a `rule`, or its own `step`.
+    """Base class of optimizers: a subclass has a `rule`, or its own `step`.
 
     TypeError for objects that are no Tensors; ValueError for Tensors that are no leaves, an empty list, and a parameter
     in several groups.
@@ -325,3 +323,6 @@ def _is_complex(x: Any) -> bool:
 def _real(x: Any) -> Any:
     """View a complex Tensor as real, with its parts along a last axis; return other Tensors unchanged."""
     return view_as_real(x) if isinstance(x, Tensor) and x.dtype.kind == "c" else x
+
+
+OPTIM_DOCS.document(globals(), __all__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad.errors import UnsupportedError, located
+from tracegrad.torch.optim.docs import OPTIM_DOCS
 from tracegrad.torch.optim.optimizer import Optimizer
 from tracegrad.torch.optim.update_rules import RULES
 from tracegrad.torch.tape import Tensor
@@ -50,9 +51,9 @@ def _usual(cls: str, defaults: dict[str, Any]) -> dict[str, Any]:
 
 
 class SGD(Optimizer):
-    """Gradient descent, with momentum (Nesterov's too) and weight decay, as PyTorch's.
+    """Gradient descent, with momentum and weight decay.
 
-    Raises ValueError for settings out of range, and as `Optimizer` does.
+    Steps are as in PyTorch. ValueError for hyperparameters out of range; other errors as for `Optimizer`.
 
     >>> from tracegrad import tensor
     >>> w = tensor([1.0, -2.0], requires_grad=True)
@@ -81,10 +82,10 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """Steps along the mean of past gradients, over the root of that of their squares, as PyTorch's.
+    """Adam: the mean of past gradients, divided by the root of the mean of their squares.
 
-    `weight_decay` is added to the gradient; `decoupled_weight_decay` takes it from the parameter, as `AdamW` does. With
-    `amsgrad` the greatest mean of squares counts. Raises ValueError for settings out of range, and as `Optimizer` does.
+    Source: Kingma and Ba 2015. Steps are as in PyTorch. ValueError for hyperparameters out of range; other errors as
+    for `Optimizer`.
 
     >>> from tracegrad import tensor
     >>> w = tensor([1.0, -2.0], requires_grad=True)
@@ -114,7 +115,9 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """`Adam` with weight decay that is taken from the parameter and not added to the gradient, as PyTorch's.
+    """Adam with weight decay that is taken from the parameter instead of added to the gradient.
+
+    Source: Loshchilov and Hutter 2019. Steps are as in PyTorch. Errors are those of `Adam`.
 
     >>> from tracegrad import tensor
     >>> w = tensor([1.0, -2.0], requires_grad=True)
@@ -137,9 +140,10 @@ class AdamW(Adam):
 
 
 class Adamax(Optimizer):
-    """`Adam` with the greatest gradient, which decays, in the place of the root of squares, as PyTorch's.
+    """Adam with the largest gradient, which decays, in place of the root of the mean of squares.
 
-    Raises ValueError for settings out of range, and as `Optimizer` does.
+    Source: Kingma and Ba 2015. Steps are as in PyTorch. ValueError for hyperparameters out of range; other errors as
+    for `Optimizer`.
 
     >>> from tracegrad import tensor
     >>> w = tensor([1.0, -2.0], requires_grad=True)
@@ -167,9 +171,10 @@ class Adamax(Optimizer):
 
 
 class NAdam(Optimizer):
-    """`Adam` with Nesterov's momentum, as PyTorch's.
+    """Adam with Nesterov's momentum.
 
-    Raises ValueError for settings out of range, and as `Optimizer` does.
+    Source: Dozat 2016. Steps are as in PyTorch. ValueError for hyperparameters out of range; other errors as for
+    `Optimizer`.
 
     >>> from tracegrad import tensor
     >>> w = tensor([1.0, -2.0], requires_grad=True)
@@ -199,9 +204,10 @@ class NAdam(Optimizer):
 
 
 class RAdam(Optimizer):
-    """Optimizer `Adam` with rectified variance: first steps, of unknown variance, use the mean alone, as in PyTorch.
+    """Adam with rectified variance: the first steps use the mean of the gradients alone.
 
-    ValueError for hyperparameters out of range; other errors as for `Optimizer`.
+    Source: Liu et al. 2020. Steps are as in PyTorch. ValueError for hyperparameters out of range; other errors as for
+    `Optimizer`.
 
     >>> from tracegrad import tensor
     >>> w = tensor([1.0, -2.0], requires_grad=True)
@@ -231,9 +237,9 @@ class RAdam(Optimizer):
 
 
 class RMSprop(Optimizer):
-    """Gradients over the root of the mean of their squares, centered or not, with momentum, as PyTorch's.
+    """The gradient, divided by the root of the mean of its squares, with momentum.
 
-    Raises ValueError for settings out of range, and as `Optimizer` does.
+    Steps are as in PyTorch. ValueError for hyperparameters out of range; other errors as for `Optimizer`.
 
     >>> from tracegrad import tensor
     >>> w = tensor([1.0, -2.0], requires_grad=True)
@@ -262,9 +268,10 @@ class RMSprop(Optimizer):
 
 
 class Adagrad(Optimizer):
-    """Gradients over the root of the sum of all their squares, as PyTorch's.
+    """The gradient, divided by the root of the sum of all its squares.
 
-    Raises ValueError for settings out of range, and as `Optimizer` does.
+    Source: Duchi, Hazan and Singer 2011. Steps are as in PyTorch. ValueError for hyperparameters out of range; other
+    errors as for `Optimizer`.
 
     >>> from tracegrad import tensor
     >>> w = tensor([1.0, -2.0], requires_grad=True)
@@ -293,9 +300,10 @@ class Adagrad(Optimizer):
 
 
 class Adadelta(Optimizer):
-    """Gradients times the root of the mean square of past steps over that of past gradients, as PyTorch's.
+    """The gradient times the ratio of the root mean squares of past steps and past gradients.
 
-    Raises ValueError for settings out of range, and as `Optimizer` does.
+    Source: Zeiler 2012. Steps are as in PyTorch. ValueError for hyperparameters out of range; other errors as for
+    `Optimizer`.
 
     >>> from tracegrad import tensor
     >>> w = tensor([1.0, -2.0], requires_grad=True)
@@ -322,9 +330,10 @@ class Adadelta(Optimizer):
 
 
 class ASGD(Optimizer):
-    """Gradient descent of falling rate, whose mean parameter, from step `t0` on, is `state[p]["ax"]`, as PyTorch's.
+    """Gradient descent with a falling rate, and the mean of the parameter from step `t0` on in `state[p]["ax"]`.
 
-    Raises ValueError for settings out of range, and as `Optimizer` does.
+    Source: Polyak and Juditsky 1992. Steps are as in PyTorch. ValueError for hyperparameters out of range; other errors
+    as for `Optimizer`.
 
     >>> from tracegrad import tensor
     >>> w = tensor([1.0, -2.0], requires_grad=True)
@@ -351,9 +360,10 @@ class ASGD(Optimizer):
 
 
 class Rprop(Optimizer):
-    """Steps against the sign of the gradient, longer while it stays and shorter when it changes, as in PyTorch.
+    """Steps against the sign of the gradient, which grow while the sign stays and shrink when it changes.
 
-    ValueError for hyperparameters out of range; other errors as for `Optimizer`.
+    Source: Riedmiller and Braun 1993. Steps are as in PyTorch. ValueError for hyperparameters out of range; other
+    errors as for `Optimizer`.
 
     >>> from tracegrad import tensor
     >>> w = tensor([1.0, -2.0], requires_grad=True)
@@ -379,3 +389,6 @@ class Rprop(Optimizer):
             "differentiable": differentiable, "capturable": capturable,
         }  # fmt: skip
         super().__init__(params, _usual("Rprop", defaults))
+
+
+OPTIM_DOCS.document(globals(), __all__)

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from tracegrad.errors import located
+from tracegrad.torch.optim.docs import OPTIM_DOCS
 from tracegrad.torch.optim.lr_scheduler_base import LRScheduler, for_each, set_rates
 from tracegrad.torch.optim.optimizer import Optimizer
 from tracegrad.torch.tape import Tensor
@@ -14,10 +15,9 @@ __all__ = ["ReduceLROnPlateau"]
 
 
 class ReduceLROnPlateau(LRScheduler):
-    """The rate times `factor` where a metric has not improved for more than `patience` epochs, as PyTorch's.
+    """The rate, multiplied by `factor` if a metric has not improved for more than `patience` epochs.
 
-    `step(metrics)` is given the metric, which is to be least (`mode="min"`) or greatest (`"max"`). ValueError for a
-    factor that is not below 1, and for unknown modes.
+    `step(metrics)` takes the metric. ValueError for a factor that is not below 1, and for an unknown mode.
 
     >>> from tracegrad import optim, tensor
     >>> sgd = optim.SGD([tensor([1.0], requires_grad=True)], lr=0.5)
@@ -85,3 +85,6 @@ class ReduceLROnPlateau(LRScheduler):
         least = self.min_lrs + [self.default_min_lr or 0] * (len(old) - len(self.min_lrs))
         new = [max(float(rate) * self.factor, bound) for rate, bound in zip(old, least)]
         set_rates(self.optimizer, [b if float(a) - b > self.eps else float(a) for a, b in zip(old, new)])
+
+
+OPTIM_DOCS.document(globals(), __all__)

@@ -15,13 +15,15 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.torch.optim.docs import OPTIM_DOCS
+
 __all__ = ["constant", "cosine", "exponential", "linear"]
 
 Schedule = Callable[[Any], Any]
 
 
 def constant(lr: float) -> Schedule:
-    """Always `lr`.
+    """Return the schedule that always has the rate `lr`.
 
     >>> float(constant(0.1)(7))
     0.1
@@ -30,7 +32,7 @@ def constant(lr: float) -> Schedule:
 
 
 def linear(lr: float, steps: int, end: float = 0.0) -> Schedule:
-    """Interpolate linearly from `lr` to `end` in `steps` steps, and stay at `end`.
+    """Return the schedule that goes linearly from `lr` to `end`, and stays there.
 
     >>> [float(linear(1.0, 4)(n)) for n in (0, 1, 4, 9)]
     [1.0, 0.75, 0.0, 0.0]
@@ -39,7 +41,7 @@ def linear(lr: float, steps: int, end: float = 0.0) -> Schedule:
 
 
 def exponential(lr: float, rate: float, steps: int = 1) -> Schedule:
-    """Multiply `lr` by `rate` for every `steps` steps.
+    """Return the schedule that multiplies `lr` by `rate` for every `steps` steps.
 
     >>> [float(exponential(1.0, 0.5, 2)(n)) for n in (0, 2, 4)]
     [1.0, 0.5, 0.25]
@@ -48,7 +50,7 @@ def exponential(lr: float, rate: float, steps: int = 1) -> Schedule:
 
 
 def cosine(lr: float, steps: int, end: float = 0.0, warmup: int = 0) -> Schedule:
-    """From 0 to `lr` in `warmup` steps, and from there to `end` along half a wave of a cosine, at `steps`.
+    """Return the schedule that rises to `lr`, and falls to `end` along half a wave of a cosine.
 
     >>> [float(cosine(1.0, 4)(n)).__round__(3) for n in (0, 2, 4, 5)]
     [1.0, 0.5, 0.0, 0.0]
@@ -65,3 +67,6 @@ def cosine(lr: float, steps: int, end: float = 0.0, warmup: int = 0) -> Schedule
 
 def _float(step: Any) -> Any:
     return np.multiply(step, 1.0)
+
+
+OPTIM_DOCS.document(globals(), __all__)

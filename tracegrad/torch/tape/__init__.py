@@ -10,7 +10,8 @@ from tracegrad.torch.modes import (
 )
 from tracegrad.torch.tape.backward.engine import backward, grad
 from tracegrad.torch.tape.backward.functional import eager_vjp
-from tracegrad.torch.tape.tensors.tensor import TapeArray, Tensor
+from tracegrad.torch.tape.tensors.tape_array import TapeArray
+from tracegrad.torch.tape.tensors.tensor import Tensor
 from tracegrad.torch.tape.tensors.tensor_methods import ROWS
 from tracegrad.torch.tape.tensors.traced_tensor import TracedTensor
 

@@ -52,9 +52,26 @@ def with_memory(fn: Callable[..., Any], name: str) -> Callable[..., Any]:
 
     called: Any = call
     called.__signature__ = _together(inspect.signature(fn), inspect.signature(call))
-    called.__name__, called.__qualname__, called.__doc__ = fn.__name__, fn.__qualname__, fn.__doc__
+    called.__name__, called.__qualname__, called.__doc__ = fn.__name__, fn.__qualname__, _documented(fn.__doc__ or "")
     called.__module__, called.__wrapped__ = fn.__module__, fn
     return call
+
+
+_DOC = """
+layout : object, optional
+    Memory layout; the only one is dense.
+pin_memory : bool, default False
+    False: memory is not pinned.
+memory_format : object, optional
+    Memory format; the only one is the usual order."""
+
+
+def _documented(doc: str) -> str:
+    """Add the arguments to the section Parameters of a docstring."""
+    parameters, options, rest = doc.partition("\n**options")
+    if not options:
+        parameters, options, rest = doc.partition("\n\nReturns\n")
+    return f"{parameters}{_DOC}{options}{rest}" if options else doc
 
 
 def _together(own: inspect.Signature, added: inspect.Signature) -> inspect.Signature:

@@ -22,11 +22,17 @@ _STATE = struct.Struct("<Q16s16s?I")
 
 
 class Generator:
-    """A source of random numbers with a seed and a state of its own.
+    """Source of random numbers with a seed and a state of its own.
 
-    >>> g = Generator().manual_seed(5)
-    >>> g.initial_seed()
-    5
+    Parameters
+    ----------
+    device : str or device
+        Device, which is "cpu".
+
+    Examples
+    --------
+    >>> Generator().manual_seed(7).initial_seed()
+    7
     """
 
     __slots__ = ("_seed", "bits")

@@ -11,6 +11,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from tracegrad.torch.functions.core.parameter_table import FUNCTION_DOCS
+
 __all__ = ["FUNCTIONS", "IN_PLACE", "METHODS", "ONE_OP", "function", "method", "with_aliases"]
 
 Function = Callable[..., Any]
@@ -49,6 +51,7 @@ def function(*names: str, in_place: bool = False, methods: bool = True) -> Calla
     """Register a function under `names`, as a function of the package and, unless PyTorch has none, as a method."""
 
     def declare(fn: Function) -> Function:
+        fn.__doc__ = FUNCTION_DOCS.numpydoc(fn)
         result = with_aliases(fn)
         for name in names:
             FUNCTIONS[name] = result
@@ -65,6 +68,7 @@ def method(*names: str, in_place: bool = False) -> Callable[[Function], Function
     """Register a function under `names` as a method only."""
 
     def declare(fn: Function) -> Function:
+        fn.__doc__ = FUNCTION_DOCS.numpydoc(fn)
         result = with_aliases(fn)
         for name in names:
             METHODS[name] = result

@@ -57,7 +57,7 @@ def along_dim(
 
 @function("index_add", in_place=True)
 def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: float = 1) -> Any:
-    """`alpha * source` added to the values at a vector of indices along `dim`; equal indices add up.
+    """Add `alpha * source` to the values at a vector of indices along `dim`; equal indices add up.
 
     >>> import numpy as np
     >>> index_add(np.zeros(3), 0, np.array([0, 2, 0]), np.ones(3)).tolist()
@@ -93,7 +93,7 @@ def written(x: Any, index: Any, value: Any) -> Any:
 
 @function("index_copy", in_place=True)
 def index_copy(input: Any, dim: int, index: Any, source: Any) -> Any:
-    """The input with `source` at a vector of indices along `dim`.
+    """Return the input with `source` at a vector of indices along `dim`.
 
     >>> import numpy as np
     >>> index_copy(np.zeros(3), 0, np.array([2, 0]), np.array([1.0, 2.0])).tolist()
@@ -112,7 +112,9 @@ def _index_copy(x: Any, index: Any, source: Any, *, dim: int) -> Any:
 
 @function("index_fill", in_place=True)
 def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
-    """The input with `value`, a number or a value of no dimensions, at a vector of indices along `dim`.
+    """Return the input with `value` at a vector of indices along `dim`.
+
+    The value is a number, or an array without dimensions.
 
     >>> import numpy as np
     >>> index_fill(np.zeros(3), 0, np.array([2, 0]), 1.0).tolist()
@@ -138,7 +140,9 @@ def _index_fill_by(x: Any, index: Any, value: Any, *, dim: int) -> Any:
 
 @function("index_put", in_place=True)
 def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
-    """The input with `values` at a tuple of index arrays (or masks), or added there if they accumulate.
+    """Return the input with `values` at a tuple of index arrays or masks.
+
+    With `accumulate`, the values are added to the elements that are there.
 
     >>> import numpy as np
     >>> index_put(np.zeros(3), (np.array([0, 0]),), np.array([1.0, 2.0]), accumulate=True).tolist()
@@ -182,7 +186,7 @@ def _first(src: Any, shape: tuple[int, ...]) -> Any:
 
 @function("scatter", in_place=True)
 def scatter(input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Any:
-    """The input with elements of `src`, or a number, at `index` along `dim`: `x[index[i, j], j] = src[i, j]` for dim 0.
+    """Return the input with elements of `src` at `index` along `dim`: `x[index[i, j], j] = src[i, j]` for dim 0.
 
     >>> import numpy as np
     >>> scatter(np.zeros((2, 2)), 1, np.array([[1], [0]]), np.array([[5.0], [6.0]])).tolist()
@@ -226,7 +230,7 @@ def _scatter_number(x: Any, index: Any, *, dim: int, value: Any) -> Any:
 
 @function("scatter_add", in_place=True)
 def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Any:
-    """The input with elements of `src` added at `index` along `dim`: `x[index[i, j], j] += src[i, j]` for dim 0.
+    """Add elements of `src` at `index` along `dim`: `x[index[i, j], j] += src[i, j]` for dim 0.
 
     >>> import numpy as np
     >>> scatter_add(np.zeros(3), 0, np.array([0, 2, 0]), np.ones(3)).tolist()
@@ -253,7 +257,7 @@ def _total(x: Any, index: Any, src: Any, dim: int) -> Any:
 # -- writing a part ------------------------------------------------------------------------------------------------
 @function("select_scatter")
 def select_scatter(input: Any, src: Any, dim: int, index: int) -> Any:
-    """The input with `src` at one index along `dim`.
+    """Return the input with `src` at one index along `dim`.
 
     >>> import numpy as np
     >>> select_scatter(np.zeros((2, 2)), np.ones(2), 0, 1).tolist()
@@ -272,7 +276,7 @@ def _select_scatter(x: Any, src: Any, *, dim: int, index: int) -> Any:
 def slice_scatter(
     input: Any, src: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Any:
-    """The input with `src` at a slice along `dim`."""
+    """Return the input with `src` at a slice along `dim`."""
     x, src = arrays(input, src)
     return _slice_scatter(x, to_dtype(src, x.dtype), dim=dim_of(dim, len(x.shape)), piece=(start, end, step))
 

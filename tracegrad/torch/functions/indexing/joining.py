@@ -26,9 +26,10 @@ __all__ = ["cat", "hstack", "meshgrid", "repeat", "repeat_interleave", "stack", 
 # -- along a dimension they have -----------------------------------------------------------------------------------
 @function("cat", "concat", "concatenate", methods=False)
 def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
-    """Concatenate values, of equal sizes except along `dim`, in their common dtype; empty vectors are skipped.
+    """Concatenate values along `dim`, in their common dtype.
 
-    ValueError for no values, RuntimeError if the shapes do not fit.
+    The other sizes are equal. Empty vectors are skipped. ValueError for no values, RuntimeError if the shapes do not
+    fit.
 
     >>> cat([np.zeros((1, 2)), np.ones((2, 2))]).shape
     (3, 2)
@@ -79,7 +80,7 @@ def _check_sizes(xs: list[Any], dim: int) -> None:
 # -- along a new dimension -----------------------------------------------------------------------------------------
 @function("stack", methods=False)
 def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
-    """Values of one shape joined along a new dimension, in their common dtype.
+    """Join values of one shape along a new dimension, in their common dtype.
 
     >>> stack([np.zeros(2), np.ones(2)], 1).tolist()
     [[0.0, 1.0], [0.0, 1.0]]
@@ -115,7 +116,7 @@ def _joined(xs: list[Any], shapes: list[tuple[int, ...]], dim: int) -> Any:
 
 @function("hstack", methods=False)
 def hstack(tensors: Sequence[Any]) -> Any:
-    """Joined along the second dimension, vectors and numbers along the first."""
+    """Join values along the second dimension; vectors and numbers along the first."""
     xs = _several(tensors, "hstack expects a non-empty TensorList")
     shapes = [x.shape or (1,) for x in xs]
     return _joined(xs, shapes, 0 if len(shapes[0]) == 1 else 1)
@@ -123,7 +124,7 @@ def hstack(tensors: Sequence[Any]) -> Any:
 
 @function("vstack", "row_stack", methods=False)
 def vstack(tensors: Sequence[Any]) -> Any:
-    """Joined along the first dimension; vectors are rows.
+    """Join values along the first dimension; vectors are rows.
 
     >>> vstack([np.zeros(2), np.ones((2, 2))]).shape
     (3, 2)
@@ -134,7 +135,7 @@ def vstack(tensors: Sequence[Any]) -> Any:
 
 @function("dstack", methods=False)
 def dstack(tensors: Sequence[Any]) -> Any:
-    """Joined along the third dimension."""
+    """Join values along the third dimension."""
     xs = _several(tensors, "dstack expects a non-empty TensorList")
     shapes = [{0: (1, 1, 1), 1: (1, *x.shape, 1), 2: (*x.shape, 1)}.get(len(x.shape), x.shape) for x in xs]
     return _joined(xs, shapes, 2)
@@ -142,7 +143,7 @@ def dstack(tensors: Sequence[Any]) -> Any:
 
 @function("column_stack", methods=False)
 def column_stack(tensors: Sequence[Any]) -> Any:
-    """Joined along the second dimension; numbers and vectors are columns.
+    """Join values along the second dimension; numbers and vectors are columns.
 
     >>> column_stack([np.zeros(2), np.ones(2)]).tolist()
     [[0.0, 1.0], [0.0, 1.0]]
@@ -153,7 +154,7 @@ def column_stack(tensors: Sequence[Any]) -> Any:
 
 @function("block_diag", methods=False)
 def block_diag(*tensors: Any) -> Any:
-    """A matrix with matrices as blocks on its diagonal and zeros elsewhere; vectors are rows.
+    """Return a matrix with matrices as blocks on its diagonal, and zeros elsewhere; vectors are rows.
 
     >>> block_diag(np.ones((1, 2)), 3.0).tolist()
     [[1.0, 1.0, 0.0], [0.0, 0.0, 3.0]]
@@ -201,7 +202,7 @@ def _tiled(x: Any, *, times: tuple[int, ...]) -> Any:
 
 @function("tile")
 def tile(input: Any, *sizes: Any, dims: Any = None) -> Any:
-    """Repeat as `repeat` does, with sizes one by one or as `dims`; missing sizes at the front count as 1.
+    """Repeat the input along its dimensions; missing numbers of repetitions at the front are 1.
 
     >>> tile(np.array([[1, 2]]), (2,)).tolist()
     [[1, 2, 1, 2]]
@@ -212,7 +213,7 @@ def tile(input: Any, *sizes: Any, dims: Any = None) -> Any:
 
 @function("repeat_interleave")
 def repeat_interleave(input: Any, repeats: Any, dim: int | None = None, *, output_size: int | None = None) -> Any:
-    """Each element repeated `repeats` times (a number, or one for each) along `dim`, or all elements as one dimension.
+    """Repeat each element along `dim`; without `dim`, of the flattened input.
 
     >>> repeat_interleave(np.array([1, 2]), 2).tolist(), repeat_interleave(np.array([1, 2]), np.array([1, 3])).tolist()
     ([1, 1, 2, 2], [1, 2, 2, 2])
@@ -252,7 +253,9 @@ def _require_one_dtype(xs: Sequence[Any]) -> None:
 
 @function("meshgrid", methods=False)
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
-    """The coordinates of the grid that vectors span; with indexing "xy" the second one runs along the first dimension.
+    """Return the coordinates of the grid that vectors span.
+
+    With the indexing "xy", the second coordinate runs along the first dimension.
 
     >>> [x.tolist() for x in meshgrid(np.array([1, 2]), np.array([3, 4, 5]))]
     [[[1, 1, 1], [2, 2, 2]], [[3, 4, 5], [3, 4, 5]]]
@@ -283,7 +286,7 @@ def _along_grid(x: Any, *, shape: tuple[int, ...], dim: int) -> Any:
 
 @function("cartesian_prod", methods=False)
 def cartesian_prod(*tensors: Any) -> Any:
-    """All combinations of one element of each vector, as rows.
+    """Return all combinations of one element of each vector, as rows.
 
     >>> cartesian_prod(np.array([1, 2]), np.array([3, 4])).tolist()
     [[1, 3], [1, 4], [2, 3], [2, 4]]
@@ -302,7 +305,7 @@ def _product(xs: list[Any]) -> Any:
 
 @function("combinations", methods=False)
 def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
-    """All choices of `r` elements of a vector in their order, as rows.
+    """Return all choices of `r` elements of a vector, in their order, as rows.
 
     >>> combinations(np.array([1, 2, 3])).tolist()
     [[1, 2], [1, 3], [2, 3]]

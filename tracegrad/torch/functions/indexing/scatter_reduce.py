@@ -56,9 +56,9 @@ def _known(name: str, reduce: str, choices: tuple[str, ...]) -> str:
 
 @function("scatter_reduce", in_place=True)
 def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
-    """Scatter with the reduction "sum", "prod", "mean", "amax" or "amin" of all elements at one index.
+    """Reduce the elements of `src` with equal index along `dim`, and write the results there.
 
-    The input's elements take part with `include_self`.
+    With `include_self`, the elements of the input take part.
 
     >>> import numpy as np
     >>> scatter_reduce(np.zeros(2), 0, np.array([1, 1]), np.array([1.0, 3.0]), "mean", include_self=False).tolist()
@@ -76,7 +76,7 @@ def _scatter_reduce(x: Any, index: Any, src: Any, *, dim: int, reduce: str, incl
 
 @function("index_reduce", in_place=True)
 def index_reduce(input: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Any:
-    """The input with `source` at a vector of indices along `dim` reduced into it: by "prod", "mean", "amax" or "amin".
+    """Reduce `source` into the values at a vector of indices along `dim`.
 
     >>> import numpy as np
     >>> index_reduce(np.ones(2), 0, np.array([1, 1]), np.array([2.0, 3.0]), "prod").tolist()

@@ -56,7 +56,7 @@ def vector_of(name: str, index: Any) -> Any:
 # -- reading at indices --------------------------------------------------------------------------------------------
 @function("take")
 def take(input: Any, index: Any) -> Any:
-    """The elements at indices into all elements in row-major order, in the shape of `index`.
+    """Return elements by their indices into the flattened input; the result has the shape of `index`.
 
     >>> take(np.array([[1, 2], [3, 4]]), np.array([0, 3])).tolist()
     [1, 4]
@@ -99,9 +99,9 @@ def checked_index(name: str, x: Any, index: Any, dim: int) -> Any:
 
 @function("gather")
 def gather(input: Any, dim: int, index: Any) -> Any:
-    """The elements at `index` along `dim`, each in its own place along the others: `x[index[i, j], j]` for dim 0.
+    """Return the elements at `index` along `dim`: `x[index[i, j], j]` for dim 0.
 
-    `index` has as many dimensions as the input and is no larger than it in the others; so is the result.
+    `index` has as many dimensions as the input, and is not larger in the other dimensions. The result has its shape.
 
     >>> gather(np.array([[1, 2], [3, 4]]), 1, np.array([[0, 0], [1, 0]])).tolist()
     [[1, 1], [4, 3]]
@@ -116,7 +116,7 @@ def gather(input: Any, dim: int, index: Any) -> Any:
 
 @function("take_along_dim")
 def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
-    """Gather with the other dimensions broadcast; without `dim`, indices into all elements.
+    """Gather with broadcast in the other dimensions; without `dim`, indices count the flattened input.
 
     >>> x = np.array([[3, 1], [2, 4]])
     >>> take_along_dim(x, np.argsort(x, 1), 1).tolist()
@@ -143,7 +143,7 @@ def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
 
 @function("index_select")
 def index_select(input: Any, dim: int, index: Any) -> Any:
-    """The values at a vector of indices along `dim`.
+    """Return the values at a vector of indices along `dim`.
 
     >>> index_select(np.array([[1, 2], [3, 4]]), 1, np.array([1])).tolist()
     [[2], [4]]
@@ -170,7 +170,9 @@ def _mask(name: str, mask: Any) -> Any:
 
 @function("where", methods=False)
 def where(condition: Any, input: Any = None, other: Any = None) -> Any:
-    """`input` where the condition holds, else `other`; of the condition alone, the indices where it holds.
+    """Return `input` where the condition holds, and `other` elsewhere.
+
+    With the condition alone, the indices where it holds are returned.
 
     >>> where(np.array([True, False]), 1.0, np.zeros(2)).tolist()
     [1.0, 0.0]
@@ -196,7 +198,7 @@ def where_method(self: Any, condition: Any, other: Any) -> Any:
 
 @function("nonzero")
 def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
-    """The indices of the elements that are not zero, one in a row; or a tuple of one vector for each dimension.
+    """Return the indices of the elements that are not zero, one per row.
 
     >>> nonzero(np.array([[1, 0], [0, 2]])).tolist()
     [[0, 0], [1, 1]]
@@ -215,13 +217,13 @@ def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
 
 @function("argwhere")
 def argwhere(input: Any) -> Any:
-    """`nonzero`: the indices of the elements that are not zero, one in a row."""
+    """Return the indices of the elements that are not zero, one per row."""
     return nonzero(input)
 
 
 @function("masked_select")
 def masked_select(input: Any, mask: Any) -> Any:
-    """The elements where the mask, broadcast with the input, is true, as a vector.
+    """Return the elements where the mask is true, as a vector.
 
     >>> masked_select(np.array([1, 2, 3]), np.array([True, False, True])).tolist()
     [1, 3]
@@ -248,7 +250,9 @@ def as_dtype(value: Any, dtype: Any) -> Any:
 
 @function("masked_fill", in_place=True)
 def masked_fill(input: Any, mask: Any, value: Any) -> Any:
-    """`value`, a number or a value of no dimensions, where the mask is true, else the input.
+    """Return `value` where the mask is true, and the input elsewhere.
+
+    The value is a number, or an array without dimensions.
 
     >>> masked_fill(np.array([1.0, 2.0]), np.array([True, False]), -np.inf).tolist()
     [-inf, 2.0]
@@ -278,7 +282,7 @@ def _filled(x: Any, mask: Any, value: Any) -> Any:
 
 @function("masked_scatter", in_place=True)
 def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
-    """The first elements of `source`, in their order, where the mask is true, else the input.
+    """Return elements of `source`, in their order, where the mask is true, and the input elsewhere.
 
     >>> masked_scatter(np.zeros(3), np.array([True, False, True]), np.array([1.0, 2.0])).tolist()
     [1.0, 0.0, 2.0]
@@ -302,7 +306,7 @@ def _masked_scatter(x: Any, mask: Any, source: Any) -> Any:
 
 @function("isin", methods=False)
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
-    """Whether elements are among the test elements, one by one.
+    """Return whether each element is one of the test elements.
 
     >>> isin(np.array([1, 2, 3]), np.array([2, 3])).tolist()
     [False, True, True]
@@ -317,8 +321,9 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
 
 @function("unravel_index", methods=False)
 def unravel_index(indices: Any, shape: Any) -> tuple[Any, ...]:
-    """The places, along each dimension of an array of this shape, that integers mean which count all its elements in
-    row-major order; one that is out of bounds is taken as it comes, as PyTorch does.
+    """Convert indices into the flattened array to indices along each dimension of `shape`.
+
+    An index out of bounds is not an error, as in PyTorch.
 
     >>> [int(x) for x in unravel_index(np.array(5), (2, 3))]
     [1, 2]

@@ -106,7 +106,9 @@ def reshape_as(self: Any, other: Any) -> Any:
 
 @function("flatten")
 def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
-    """The dimensions from `start_dim` to `end_dim` as one; a value of no dimensions gets one.
+    """Merge the dimensions from `start_dim` to `end_dim`.
+
+    A value without dimensions gets one.
 
     >>> flatten(np.zeros((2, 3, 4)), 1).shape
     (2, 12)
@@ -122,7 +124,7 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
 
 @function("ravel")
 def ravel(input: Any) -> Any:
-    """The elements as one dimension."""
+    """Return the elements as one dimension."""
     return flatten(input)
 
 
@@ -199,19 +201,19 @@ def _three_dims(x: Any) -> Any:
 
 @function("atleast_1d", methods=False)
 def atleast_1d(*tensors: Any) -> Any:
-    """Each with at least one dimension; several give a tuple."""
+    """Return values with at least one dimension."""
     return _at_least(tensors, _one_dim)
 
 
 @function("atleast_2d", methods=False)
 def atleast_2d(*tensors: Any) -> Any:
-    """Each with at least two dimensions, new ones first; several give a tuple."""
+    """Return values with at least two dimensions; new dimensions come first."""
     return _at_least(tensors, _two_dims)
 
 
 @function("atleast_3d", methods=False)
 def atleast_3d(*tensors: Any) -> Any:
-    """Each with at least three dimensions; a vector becomes the middle one; several give a tuple."""
+    """Return values with at least three dimensions; a vector becomes the middle dimension."""
     return _at_least(tensors, _three_dims)
 
 
@@ -259,13 +261,13 @@ def expand_as(self: Any, other: Any) -> Any:
 
 @function("broadcast_to")
 def broadcast_to(input: Any, size: Any) -> Any:
-    """Repeated along dimensions of size one and along new leading ones to the shape `size`."""
+    """Repeat along dimensions of size one and along new leading dimensions, to the shape `size`."""
     return expanded(one(input), integers((size,)))
 
 
 @function("broadcast_tensors", methods=False)
 def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
-    """All broadcast to one shape.
+    """Broadcast values to one shape.
 
     >>> [x.shape for x in broadcast_tensors(np.zeros(3), np.zeros((2, 1)))]
     [(2, 3), (2, 3)]
@@ -278,7 +280,9 @@ def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
 
 @function("broadcast_shapes", methods=False)
 def broadcast_shapes_(*shapes: Any) -> Size:
-    """The shape that shapes broadcast to. ValueError for a negative size.
+    """Return the shape to which shapes broadcast.
+
+    ValueError for a negative size.
 
     >>> broadcast_shapes_((3, 1), (4,))
     torch.Size([3, 4])
@@ -313,7 +317,7 @@ def _summed(x: Any, *, wanted: tuple[int, ...]) -> Any:
 # -- dimensions in another order -----------------------------------------------------------------------------------
 @function("permute")
 def permute(input: Any, *sizes: Any, dims: Any = None) -> Any:
-    """The dimensions in another order, given one by one or as `dims`.
+    """Reorder the dimensions. They are passed one by one, or as `dims`.
 
     >>> permute(np.zeros((2, 3, 4)), (2, 0, 1)).shape
     (4, 2, 3)
@@ -333,7 +337,7 @@ def permute(input: Any, *sizes: Any, dims: Any = None) -> Any:
 
 @function("transpose", "swapdims")
 def transpose(input: Any, dim0: int, dim1: int) -> Any:
-    """Two dimensions exchanged.
+    """Exchange two dimensions.
 
     >>> transpose(np.zeros((2, 3, 4)), 0, -1).shape
     (4, 3, 2)
@@ -365,7 +369,7 @@ def t(input: Any) -> Any:
 
 @function("movedim", "moveaxis")
 def movedim(input: Any, source: Any, destination: Any) -> Any:
-    """The dimensions `source` at the places `destination`, the others in their order.
+    """Move the dimensions `source` to the places `destination`; the others keep their order.
 
     >>> movedim(np.zeros((2, 3, 4)), 0, -1).shape
     (3, 4, 2)
@@ -391,7 +395,7 @@ def movedim(input: Any, source: Any, destination: Any) -> Any:
 # -- unchanged values ----------------------------------------------------------------------------------------------
 @function("clone", methods=False)
 def clone(input: Any, *, memory_format: Any = None) -> Any:
-    """A copy, which derivatives flow through.
+    """Copy a value. Derivatives flow through the copy.
 
     >>> clone(np.ones(2)).tolist()
     [1.0, 1.0]
@@ -403,7 +407,7 @@ def clone(input: Any, *, memory_format: Any = None) -> Any:
 
 @function("detach", methods=False)
 def detach(input: Any) -> Any:
-    """The value without derivatives; of a Tensor in the same memory.
+    """Return the value without derivatives; the result for a Tensor shares its memory.
 
     >>> detach(np.ones(2)).tolist()
     [1.0, 1.0]

@@ -35,7 +35,7 @@ __all__ = ["chunk", "diagonal", "narrow", "select", "split", "tensor_split", "tr
 
 @function("narrow")
 def narrow(input: Any, dim: int, start: int, length: int) -> Any:
-    """The `length` elements from `start` along `dim`, as a view.
+    """Return `length` elements from `start` along `dim`, as a view.
 
     >>> narrow(np.arange(5), 0, 1, 3).tolist()
     [1, 2, 3]
@@ -55,7 +55,7 @@ def narrow(input: Any, dim: int, start: int, length: int) -> Any:
 
 @function("select")
 def select(input: Any, dim: int, index: int) -> Any:
-    """The values at one index along `dim`, which disappears.
+    """Return the values at one index along `dim`. This dimension disappears.
 
     >>> select(np.arange(6).reshape(2, 3), 1, -1).tolist()
     [2, 5]
@@ -85,7 +85,7 @@ _SEQUENCES = (tuple, list)
 # -- several parts -------------------------------------------------------------------------------------------------
 @function("unbind")
 def unbind(input: Any, dim: int = 0) -> tuple[Any, ...]:
-    """The values along `dim`, without it, as a tuple.
+    """Return the values along `dim` as a tuple. This dimension disappears.
 
     >>> unbind(np.arange(4).reshape(2, 2))
     (array([0, 1]), array([2, 3]))
@@ -99,7 +99,7 @@ def unbind(input: Any, dim: int = 0) -> tuple[Any, ...]:
 
 @function("split")
 def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
-    """Parts along `dim`: of one size, the last one smaller if it must be, or of the sizes given.
+    """Split along `dim` into parts of one size (the last one may be smaller), or of a sequence of sizes.
 
     >>> [x.tolist() for x in split(np.arange(5), 2)]
     [[0, 1], [2, 3], [4]]
@@ -127,7 +127,7 @@ def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, 
 
 @function("split_with_sizes")
 def split_with_sizes(input: Any, split_sizes: Any, dim: int = 0) -> tuple[Any, ...]:
-    """Parts of the sizes given, which must add up to that of `dim`."""
+    """Split along `dim` into parts of these sizes, which add up to the size of `dim`."""
     x = one(input)
     k, sizes = dim_of(dim, len(x.shape)), integers((split_sizes,))
     if sum(sizes) != x.shape[k] or min(sizes, default=0) < 0:
@@ -142,7 +142,7 @@ def split_with_sizes(input: Any, split_sizes: Any, dim: int = 0) -> tuple[Any, .
 
 @function("chunk")
 def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
-    """At most `chunks` parts of one size, the last one smaller if it must be.
+    """Split along `dim` into at most `chunks` parts of one size; the last one may be smaller.
 
     >>> [x.tolist() for x in chunk(np.arange(5), 3)]
     [[0, 1], [2, 3], [4]]
@@ -159,7 +159,7 @@ def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
 
 @function("tensor_split")
 def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
-    """That many parts of nearly one size, or the parts between the indices given.
+    """Split along `dim` into a number of parts of nearly one size, or at indices.
 
     >>> [x.tolist() for x in tensor_split(np.arange(5), 2)], [x.tolist() for x in tensor_split(np.arange(5), (1, 3))]
     ([[0, 1, 2], [3, 4]], [[0], [1, 2], [3, 4]])
@@ -200,20 +200,20 @@ def _split_along(name: str, x: Any, indices_or_sections: Any, dim: int, rank: in
 
 @function("hsplit")
 def hsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
-    """`tensor_split` along the second dimension, or the only one, into parts of equal size."""
+    """Split along the second dimension, or the only one, into parts of equal size or at indices."""
     x = one(input)
     return _split_along("hsplit", x, indices_or_sections, 0 if len(x.shape) < 2 else 1, 1)
 
 
 @function("vsplit")
 def vsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
-    """`tensor_split` along the first dimension of two or more, into parts of equal size."""
+    """Split along the first of two or more dimensions into parts of equal size or at indices."""
     return _split_along("vsplit", one(input), indices_or_sections, 0, 2)
 
 
 @function("dsplit")
 def dsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
-    """`tensor_split` along the third dimension, into parts of equal size."""
+    """Split along the third dimension into parts of equal size or at indices."""
     return _split_along("dsplit", one(input), indices_or_sections, 2, 3)
 
 
@@ -264,10 +264,10 @@ def _diagonal_start(columns: int, offset: int) -> int:
 
 @function("diagonal")
 def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """Return the diagonal of two dimensions as a new last one; `offset` counts diagonals above the main one.
+    """Return the diagonal of two dimensions as a new last dimension.
 
-    It is a view if the matrices are in row-major or column-major order; else a copy, which cannot be updated in place
-    (RuntimeError).
+    It is a view if the matrices are in row-major or column-major order. Otherwise it is a copy, which cannot be updated
+    in place (RuntimeError).
 
     >>> diagonal(np.arange(6).reshape(2, 3), 1).tolist()
     [1, 5]
@@ -303,7 +303,7 @@ def _diagonal(x: Any, *, offset: int, dims: tuple[int, int]) -> Any:
 
 @function("diag_embed")
 def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
-    """Matrices with the last dimension on a diagonal and zeros elsewhere, in the dimensions `dim1` and `dim2`.
+    """Return matrices, in `dim1` and `dim2`, with the last dimension on a diagonal and zeros elsewhere.
 
     >>> diag_embed(np.array([1, 2])).tolist()
     [[1, 0], [0, 2]]
@@ -350,7 +350,7 @@ def diag(input: Any, diagonal: int = 0) -> Any:
 
 @function("diagflat")
 def diagflat(input: Any, offset: int = 0) -> Any:
-    """The matrix with all elements on a diagonal."""
+    """Return the matrix with all elements on a diagonal, and zeros elsewhere."""
     return _flat_diagonal(one(input), offset=offset)
 
 
@@ -368,7 +368,7 @@ def _matrices(name: str, input: Any) -> Any:
 
 @function("tril", in_place=True)
 def tril(input: Any, diagonal: int = 0) -> Any:
-    """The lower triangle of the last two dimensions, zeros above the given diagonal.
+    """Return the lower triangle of the last two dimensions, with zeros above the diagonal.
 
     >>> tril(np.ones((2, 2))).tolist()
     [[1.0, 0.0], [1.0, 1.0]]
@@ -378,7 +378,7 @@ def tril(input: Any, diagonal: int = 0) -> Any:
 
 @function("triu", in_place=True)
 def triu(input: Any, diagonal: int = 0) -> Any:
-    """The upper triangle of the last two dimensions, zeros below the given diagonal.
+    """Return the upper triangle of the last two dimensions, with zeros below the diagonal.
 
     >>> triu(np.ones((2, 2))).tolist()
     [[1.0, 1.0], [0.0, 1.0]]
@@ -399,7 +399,7 @@ def fill_diagonal_(self: Any, fill_value: float, wrap: bool = False) -> Any:
 # -- the elements in another order ---------------------------------------------------------------------------------
 @function("flip")
 def flip(input: Any, *along: Any, dims: Any = None) -> Any:
-    """The order of the elements reversed along dimensions, given one by one or as `dims`; a copy.
+    """Reverse the order of the elements along dimensions, as a copy.
 
     >>> flip(np.arange(3), 0).tolist()
     [2, 1, 0]
@@ -415,7 +415,7 @@ def _flipped(x: Any, *, dims: tuple[int, ...]) -> Any:
 
 @function("fliplr")
 def fliplr(input: Any) -> Any:
-    """`flip` along the second dimension."""
+    """Reverse the order of the elements along the second dimension."""
     x = one(input)
     if len(x.shape) < 2:
         raise size_error("Input must be >= 2-d.")
@@ -424,7 +424,7 @@ def fliplr(input: Any) -> Any:
 
 @function("flipud")
 def flipud(input: Any) -> Any:
-    """`flip` along the first dimension."""
+    """Reverse the order of the elements along the first dimension."""
     x = one(input)
     if not x.shape:
         raise size_error("Input must be >= 1-d.")
@@ -433,7 +433,7 @@ def flipud(input: Any) -> Any:
 
 @function("rot90")
 def rot90(input: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
-    """Turned `k` times by 90 degrees from the first of two dimensions towards the second; a copy.
+    """Rotate `k` times by 90 degrees, from the first of two dimensions towards the second, as a copy.
 
     >>> rot90(np.arange(4).reshape(2, 2)).tolist()
     [[1, 3], [0, 2]]
@@ -466,7 +466,7 @@ def _turned(x: Any, *, iterations: int, dims: tuple[int, int]) -> Any:
 
 @function("roll")
 def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
-    """Rotate the elements along `dims`: elements that leave at one end enter at the other; without `dims`, flattened.
+    """Shift the elements along `dims`: elements that leave at one end enter at the other end.
 
     >>> roll(np.arange(4), 1).tolist()
     [3, 0, 1, 2]

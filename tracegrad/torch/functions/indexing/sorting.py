@@ -64,7 +64,7 @@ def _like(parts: tuple[Any, Any], shape: tuple[int, ...]) -> tuple[Any, ...]:
 # -- sorting -----------------------------------------------------------------------------------------------
 @function("sort")
 def sort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool | None = None) -> Any:
-    """The values along `dim` in order, and their indices, as `(values, indices)`.
+    """Sort along `dim`, and return the values and their indices.
 
     >>> sort(np.array([2.0, 3.0, 1.0]), descending=True).indices.tolist()
     [1, 0, 2]
@@ -87,7 +87,7 @@ def _sorted_number(x: Any, *, dim: int) -> tuple[Any, ...]:
 
 @function("argsort")
 def argsort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Any:
-    """The indices that sort the values along `dim`.
+    """Return the indices that sort the values along `dim`.
 
     >>> argsort(np.array([2.0, 3.0, 1.0])).tolist()
     [2, 0, 1]
@@ -99,7 +99,7 @@ def argsort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool
 
 @function("msort")
 def msort(input: Any) -> Any:
-    """The values along the first dimension in ascending order.
+    """Sort along the first dimension, in ascending order.
 
     >>> msort(np.array([[2.0, 1.0], [1.0, 3.0]])).tolist()
     [[1.0, 1.0], [2.0, 3.0]]
@@ -109,9 +109,9 @@ def msort(input: Any) -> Any:
 
 @function("topk")
 def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """Return the `k` largest (or smallest) values along `dim` in order, and their indices, as `(values, indices)`.
+    """Return the `k` largest (or smallest) values along `dim` in order, and their indices.
 
-    RuntimeError if there are fewer. They are always sorted.
+    RuntimeError if there are fewer values. The values are always sorted.
 
     >>> topk(np.array([2.0, 3.0, 1.0]), 2).values.tolist()
     [3.0, 2.0]
@@ -133,9 +133,9 @@ def _topk(x: Any, *, k: int, dim: int, largest: bool) -> tuple[Any, ...]:
 
 @function("kthvalue")
 def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
-    """The `k`-th least value along `dim`, counted from 1, and its index, as `(values, indices)`.
+    """Return the `k`-th smallest value along `dim`, and its index.
 
-    RuntimeError if there are not as many.
+    RuntimeError if there are fewer values.
 
     >>> kthvalue(np.array([2.0, 3.0, 1.0]), 2).indices
     array(0)
@@ -164,7 +164,7 @@ def _picked(x: Any, v: Any, index: Any, axis: int, keepdim: bool) -> tuple[Any, 
 # -- running extrema and modes -----------------------------------------------------------------------------
 @function("cummax")
 def cummax(input: Any, dim: int) -> Any:
-    """The largest value so far along `dim`, and the index of the last that is, as `(values, indices)`.
+    """Return the largest value up to each element along `dim`, and the last index of this value.
 
     >>> cummax(np.array([1.0, 3.0, 2.0, 3.0]), 0).indices.tolist()
     [0, 1, 1, 3]
@@ -179,7 +179,7 @@ def _cummax(x: Any, *, dim: int) -> tuple[Any, ...]:
 
 @function("cummin")
 def cummin(input: Any, dim: int) -> Any:
-    """The least value so far along `dim`, and the index of the last that is, as `(values, indices)`."""
+    """Return the smallest value up to each element along `dim`, and the last index of this value."""
     return _CumMin(*_cummin(one(input), dim=dim))
 
 
@@ -196,7 +196,7 @@ def _running(op: Callable[..., Any], x: Any, dim: int) -> tuple[Any, ...]:
 
 @function("mode")
 def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Any:
-    """The most frequent value along `dim`, the least of several, and the last index of it, as `(values, indices)`.
+    """Return the most frequent value along `dim`, the smallest one of several, and its last index.
 
     >>> mode(np.array([1.0, 3.0, 2.0, 3.0])).indices
     array(3)
@@ -222,10 +222,10 @@ def _side(right: bool, side: str | None) -> bool:
 @function("searchsorted", methods=False)
 def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, right: bool = False,
                  side: str | None = None, sorter: Any = None) -> Any:  # fmt: skip
-    """Return the indices at which to insert `input` into a sequence sorted along its last dimension.
+    """Return the indices at which to insert the input into a sorted sequence.
 
-    The sequence has one dimension, or all its dimensions except the last are those of `input`. The index is before
-    equal elements, or with `right` after them.
+    The sequence has one dimension, or its dimensions except the last one are those of the input. The index is before
+    equal elements, or behind them with `right`.
 
     >>> searchsorted(np.array([1.0, 2.0, 3.0]), np.array([0.5, 2.0]), right=True).tolist()
     [0, 2]
@@ -246,7 +246,7 @@ def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, r
 
 @function("bucketize", methods=False)
 def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
-    """`searchsorted` into one sequence of boundaries."""
+    """Return the indices at which to insert the input into one sequence of boundaries."""
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
@@ -254,9 +254,9 @@ def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bo
 @function("unique")
 def unique(input: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
            dim: int | None = None) -> Any:  # fmt: skip
-    """The different values in ascending order; also which of them each element is, and how often each occurs.
+    """Return the different values in ascending order.
 
-    Not inside a traced function: the shape of the result depends on values.
+    It cannot be called in a traced function, because the shape of the result depends on values.
 
     >>> unique(np.array([3, 1, 3])).tolist()
     [1, 3]

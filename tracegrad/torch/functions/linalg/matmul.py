@@ -27,9 +27,9 @@ __all__ = ["addmm", "bmm", "dot", "einsum", "matmul", "mm", "mv", "outer"]
 # -- matmul and its cases ------------------------------------------------------------------------------------------
 @function("matmul")
 def matmul(input: Any, other: Any) -> Any:
-    """The matrix product; vectors count as rows on the left and columns on the right, stacks of matrices broadcast.
+    """Return the matrix product; batches of matrices broadcast.
 
-    RuntimeError if the sizes do not fit.
+    A vector on the left is a row, and a vector on the right is a column. RuntimeError if the sizes do not fit.
 
     >>> matmul(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([1.0, 1.0])).tolist()
     [3.0, 7.0]
@@ -86,7 +86,7 @@ def _mm(x: Any, y: Any) -> Any:
 
 @function("mm")
 def mm(input: Any, mat2: Any) -> Any:
-    """The product of two matrices.
+    """Return the product of two matrices.
 
     >>> mm(np.ones((2, 3)), np.ones((3, 1))).tolist()
     [[3.0], [3.0]]
@@ -101,7 +101,7 @@ def mm(input: Any, mat2: Any) -> Any:
 
 @function("bmm")
 def bmm(input: Any, mat2: Any) -> Any:
-    """The products of the matrices of two stacks, one by one.
+    """Return the products of the matrices of two batches.
 
     >>> bmm(np.ones((2, 1, 3)), np.ones((2, 3, 1))).tolist()
     [[[3.0]], [[3.0]]]
@@ -125,7 +125,7 @@ def _check_batches(x: Any, y: Any) -> None:
 
 @function("mv")
 def mv(input: Any, vec: Any) -> Any:
-    """The product of a matrix and a vector.
+    """Return the product of a matrix and a vector.
 
     >>> mv(np.ones((2, 3)), np.ones(3)).tolist()
     [3.0, 3.0]
@@ -156,7 +156,7 @@ def _check_vectors(x: Any, y: Any) -> None:
 
 @function("dot")
 def dot(input: Any, tensor: Any) -> Any:
-    """The sum of the products of two vectors.
+    """Return the sum of the products of two vectors.
 
     >>> float(dot(np.array([1.0, 2.0]), np.array([3.0, 4.0])))
     11.0
@@ -173,7 +173,7 @@ def _dot(x: Any, y: Any) -> Any:
 
 @function("vdot")
 def vdot(input: Any, other: Any) -> Any:
-    """The sum of the products of the conjugates of one vector with another.
+    """Return the sum of the products of two vectors, with the conjugate of the first one.
 
     >>> vdot(np.array([1j, 2.0]), np.array([1j, 1.0])).item()
     (3+0j)
@@ -191,7 +191,7 @@ def _vdot(x: Any, y: Any) -> Any:
 
 @function("inner")
 def inner(input: Any, other: Any) -> Any:
-    """The sums of products over the last dimensions; with a value of no dimensions, the product.
+    """Return the sums of products over the last dimensions; for a number, the product.
 
     >>> inner(np.ones((2, 3)), np.ones(3)).tolist()
     [3.0, 3.0]
@@ -215,7 +215,7 @@ def _inner(x: Any, y: Any) -> Any:
 
 @function("outer", "ger")
 def outer(input: Any, vec2: Any) -> Any:
-    """The products of each element of one vector with each of another.
+    """Return the products of each element of one vector with each element of another.
 
     >>> outer(np.array([1.0, 2.0]), np.array([3.0, 4.0])).tolist()
     [[3.0, 4.0], [6.0, 8.0]]
@@ -250,7 +250,7 @@ def _check_added(x: Any, shape: tuple[int, ...]) -> None:
 
 @function("addmm", in_place=True)
 def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    """`beta * input + alpha * (mat1 @ mat2)`, the input broadcast.
+    """Return `beta * input + alpha * (mat1 @ mat2)`. The input broadcasts.
 
     >>> addmm(np.ones(2), np.ones((1, 3)), np.ones((3, 2)), alpha=2).tolist()
     [[7.0, 7.0]]
@@ -274,7 +274,7 @@ def _addmm(x: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
 
 @function("addmv", in_place=True)
 def addmv(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    """`beta * input + alpha * (mat @ vec)`, the input broadcast."""
+    """Return `beta * input + alpha * (mat @ vec)`. The input broadcasts."""
     require_one_dtype(mat, vec)
     require_one_dtype(input, mat, "addmv input tensors must have the same dtype, but got {A}, {B}, and {B}")
     x, a, b = arrays(input, mat, vec)
@@ -293,7 +293,7 @@ def _addmv(x: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
 
 @function("addr", in_place=True)
 def addr(input: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    """`beta * input + alpha * outer(vec1, vec2)`, the input broadcast."""
+    """Return `beta * input + alpha * outer(vec1, vec2)`. The input broadcasts."""
     x, a, b = arrays(input, vec1, vec2)
     for name, v in (("vec1", a), ("vec2", b)):
         if len(v.shape) != 1:
@@ -309,7 +309,7 @@ def _addr(x: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
 
 @function("baddbmm", in_place=True)
 def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    """`beta * input + alpha * bmm(batch1, batch2)`, the input broadcast."""
+    """Return `beta * input + alpha * bmm(batch1, batch2)`. The input broadcasts."""
     require_one_dtype(batch1, batch2)
     require_one_dtype(input, batch1, "Input dtypes must be the same, got: input {a}, batch1: {b}, batch2: {b}")
     x, a, b = arrays(input, batch1, batch2)
@@ -325,7 +325,7 @@ def _baddbmm(x: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
 
 @function("addbmm", in_place=True)
 def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    """`beta * input + alpha * bmm(batch1, batch2).sum(0)`, the input broadcast."""
+    """Return `beta * input + alpha * bmm(batch1, batch2).sum(0)`. The input broadcasts."""
     require_one_dtype(batch1, batch2)
     require_one_dtype(input, batch1, "self and mat2 must have the same dtype, but got {A} and {B}")
     x, a, b = arrays(input, batch1, batch2)
@@ -342,7 +342,7 @@ def _addbmm(x: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
 # -- sums of products over named dimensions ------------------------------------------------------------------------
 @function("einsum", methods=False)
 def einsum(equation: str, *operands: Any) -> Any:
-    """The sum of products that a string of subscripts describes, as `np.einsum`.
+    """Return the sum of products that a string of subscripts describes, as `numpy.einsum`.
 
     >>> einsum("ij,j->i", np.ones((2, 3)), np.ones(3)).tolist()
     [3.0, 3.0]
@@ -362,7 +362,7 @@ def _einsum(xs: list[Any], *, equation: str) -> Any:
 
 @function("tensordot", methods=False)
 def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
-    """The sum of products over the last `dims` dimensions of `a` and the first of `b`, or over the pairs given.
+    """Return sums of products over the last dimensions of `a` and the first dimensions of `b`, or over pairs.
 
     >>> tensordot(np.ones((2, 3)), np.ones((3, 4)), 1).shape
     (2, 4)
@@ -386,7 +386,7 @@ def _tensordot(x: Any, y: Any, *, dims: Any) -> Any:
 
 @function("kron")
 def kron(input: Any, other: Any) -> Any:
-    """The Kronecker product: every element of one times all of the other.
+    """Return the Kronecker product: each element of one operand times the other operand.
 
     >>> kron(np.array([1, 2]), np.array([1, 10])).tolist()
     [1, 10, 2, 20]
@@ -402,7 +402,7 @@ def _kron(x: Any, y: Any) -> Any:
 
 @function("cross")
 def cross(input: Any, other: Any, dim: int | None = None) -> Any:
-    """The cross product of vectors along `dim`, or along the first dimension of size 3.
+    """Return the cross product of vectors along `dim`, or along the first dimension of size 3.
 
     >>> cross(np.array([1.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0])).tolist()
     [0.0, 0.0, 1.0]
@@ -446,7 +446,7 @@ def _trace(x: Any) -> Any:
 
 @function("vander", methods=False)
 def vander(x: Any, N: int | None = None, *, increasing: bool = False) -> Any:
-    """The powers of a vector as columns of a matrix, from the highest, or from the power 0 if `increasing`.
+    """Return the powers of a vector as columns of a matrix, in descending order.
 
     >>> vander(np.array([1.0, 2.0]), 3).tolist()
     [[1.0, 1.0, 1.0], [4.0, 2.0, 1.0]]

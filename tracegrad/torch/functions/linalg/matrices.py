@@ -24,6 +24,7 @@ from tracegrad.ops.linalg.contraction import matmul_any, matrix_transpose
 from tracegrad.ops.shape.linear import broadcast_to, reduce_sum, reshape
 from tracegrad.torch.functions.core.dims import copied, dim_of, one, size_error
 from tracegrad.torch.functions.core.operands import in_floats
+from tracegrad.torch.functions.core.parameter_table import FUNCTION_DOCS
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import function, with_aliases
 from tracegrad.torch.functions.core.return_types import return_type
@@ -51,7 +52,7 @@ _LEAST_SQUARES = (
 @function("inverse")
 @factors
 def inv(A: Any) -> Any:
-    """The inverse; LinAlgError if a matrix is singular.
+    """Return the inverse; LinAlgError if a matrix is singular.
 
     >>> inv(np.array([[2.0, 0.0], [0.0, 4.0]])).tolist()
     [[0.5, 0.0], [0.0, 0.25]]
@@ -61,9 +62,10 @@ def inv(A: Any) -> Any:
 
 @factors
 def solve(A: Any, B: Any, *, left: bool = True) -> Any:
-    """The X with A X = B, or X A = B if not `left`; LinAlgError if a matrix is singular.
+    """Solve A X = B, or X A = B without `left`.
 
-    B is a vector, or one for each matrix, or a batch of matrices that broadcasts with A.
+    B is a vector, a vector for each matrix, or a batch of matrices that broadcasts with A. LinAlgError if a matrix is
+    singular.
 
     >>> solve(np.array([[2.0, 0.0], [0.0, 4.0]]), np.array([2.0, 2.0])).tolist()
     [1.0, 0.5]
@@ -84,9 +86,9 @@ def _solved_from_right(x: Any, y: Any) -> Any:
 
 
 def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Any:
-    """Solve A X = B, or X A = B if not `left`, for triangular A; zeros on its diagonal give inf or nan.
+    """Solve A X = B, or X A = B without `left`, for a triangular A.
 
-    Only that triangle of A is read, without its diagonal if `unitriangular`.
+    Only this triangle of A is read, without its diagonal if `unitriangular`. Zeros on the diagonal give inf or nan.
 
     >>> solve_triangular(np.array([[2.0, 9.0], [1.0, 4.0]]), np.array([[2.0], [9.0]]), upper=False).tolist()
     [[1.0], [2.0]]
@@ -115,7 +117,7 @@ def _solve_triangular(x: Any, y: Any, *, upper: bool, left: bool, unit: bool) ->
 
 @function("cholesky_solve")
 def cholesky_solve(B: Any, L: Any, upper: bool = False) -> Any:
-    """The X with A X = B, given the Cholesky factor `L` of A.
+    """Solve A X = B for the Cholesky factor `L` of A.
 
     >>> cholesky_solve(np.array([[4.0]]), np.array([[2.0]])).tolist()
     [[1.0]]
@@ -151,7 +153,7 @@ def _tolerances(name: str, x: Any, atol: Any, rtol: Any) -> tuple[float, float]:
 
 @factors
 def pinv(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Any:
-    """The Moore-Penrose inverse; singular values up to max(atol, rtol times the largest) count as zero.
+    """Return the Moore-Penrose inverse; singular values up to max(atol, rtol * largest) count as zero.
 
     >>> pinv(np.array([[2.0], [0.0]])).tolist()
     [[0.5, 0.0]]
@@ -172,12 +174,12 @@ _Lstsq = return_type("linalg_lstsq", "solution", "residuals", "rank", "singular_
 
 @factors
 def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:
-    """The X of least norm that minimizes the norm of A X - B, as `(solution, residuals, rank, singular_values)`.
+    """Return the X of smallest norm that minimizes the norm of A X - B.
 
-    B is a stack of matrices, or of vectors if it has the shape of A without columns. Singular values are empty unless
-    the driver is "gelsd" or "gelss", the rank is with "gels", which takes it to be full and looks at no `rcond`.
-    Residuals, which are squared norms, are empty with "gelsy" (None), and where A has not more rows than columns or, as
-    far as it was looked at, not full rank.
+    B is a batch of matrices, or of vectors if it has the shape of A without columns. The singular values are empty
+    unless the driver is "gelsd" or "gelss". The rank is empty with "gels", which assumes a full rank and ignores
+    `rcond`. The residuals are squared norms. They are empty with "gelsy" (None), and if A has not more rows than
+    columns or is known to have a lower rank.
 
     >>> lstsq(np.array([[1.0], [1.0]]), np.array([[1.0], [3.0]])).solution.round(9).tolist()
     [[2.0]]
@@ -219,7 +221,7 @@ def _columns(x: Any, y: Any, rows: int) -> Any:
 
 @factors
 def matrix_rank(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Any:
-    """The number of singular values above max(atol, rtol times the largest).
+    """Return the number of singular values above max(atol, rtol * largest singular value).
 
     >>> int(matrix_rank(np.ones((3, 2))))
     1
@@ -231,7 +233,7 @@ def matrix_rank(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool =
 # -- determinants ------------------------------------------------------------------------------------------
 @function("det")
 def det(A: Any) -> Any:
-    """The determinant; its derivative is right where the matrix is singular, its second derivative is nan there.
+    """Return the determinant; the second derivative is nan for singular matrices, the first one is right.
 
     >>> float(det(np.eye(2)))
     1.0
@@ -244,7 +246,7 @@ _Slogdet = return_type("slogdet", "sign", "logabsdet")
 
 
 def slogdet(A: Any) -> Any:
-    """The sign of the determinant and the logarithm of its magnitude, as `(sign, logabsdet)`.
+    """Return the sign of the determinant, and the logarithm of its magnitude.
 
     >>> float(slogdet(np.array([[0.0, 1.0], [1.0, 0.0]])).sign)
     -1.0
@@ -260,7 +262,7 @@ def _slogdet(input: Any) -> Any:
 
 @function("logdet")
 def logdet(input: Any) -> Any:
-    """The logarithm of the determinant: -inf if it is zero, nan if it is negative.
+    """Return the logarithm of the determinant: -inf if it is zero, nan if it is negative.
 
     >>> float(logdet(np.eye(2)))
     0.0
@@ -272,9 +274,9 @@ def logdet(input: Any) -> Any:
 # -- factorizations ----------------------------------------------------------------------------------------
 @factors
 def cholesky(A: Any, *, upper: bool = False) -> Any:
-    """The lower triangular L with A = L L^T, or the upper U with A = U^T U; LinAlgError unless positive definite.
+    """Return the lower triangular L with A = L L^T, or the upper triangular U with A = U^T U.
 
-    Only that triangle of A is read, and A counts as symmetric.
+    Only this triangle of A is read, because A counts as symmetric. LinAlgError if a matrix is not positive definite.
 
     >>> cholesky(np.array([[4.0, 0.0], [2.0, 2.0]])).tolist()
     [[2.0, 0.0], [1.0, 1.0]]
@@ -297,10 +299,10 @@ _LinalgEigh = return_type("linalg_eigh", "eigenvalues", "eigenvectors")
 
 @factors
 def eigh(A: Any, UPLO: str = "L") -> Any:
-    """Eigenvalues in ascending order, and eigenvectors as columns, as `(eigenvalues, eigenvectors)`.
+    """Return the eigenvalues in ascending order, and the eigenvectors as columns.
 
-    Only the lower ("U": upper) triangle of A is read, and A counts as symmetric. A derivative through the vectors of
-    equal eigenvalues is inf or nan.
+    Only one triangle of A is read, because A counts as symmetric. A derivative through the vectors of equal eigenvalues
+    is inf or nan.
 
     >>> eigh(np.diag([2.0, 1.0])).eigenvalues.tolist()
     [1.0, 2.0]
@@ -310,7 +312,7 @@ def eigh(A: Any, UPLO: str = "L") -> Any:
 
 @factors
 def eigvalsh(A: Any, UPLO: str = "L") -> Any:
-    """The eigenvalues of symmetric matrices in ascending order.
+    """Return the eigenvalues of symmetric matrices in ascending order.
 
     >>> eigvalsh(np.diag([2.0, 1.0])).tolist()
     [1.0, 2.0]
@@ -324,10 +326,10 @@ _Svd = return_type("svd", "U", "S", "V")
 
 @factors
 def svd(A: Any, full_matrices: bool = True) -> Any:
-    """The singular value decomposition A = U diag(S) Vh, as `(U, S, Vh)`.
+    """Return the singular value decomposition A = U diag(S) Vh.
 
-    The vectors that `full_matrices` adds follow their space without turning in it. A derivative through the vectors of
-    equal singular values is inf or nan.
+    The vectors that `full_matrices` adds have no derivative of their own, only that of the space which they span. A
+    derivative through the vectors of equal singular values is inf or nan.
 
     >>> svd(np.diag([2.0, 1.0])).S.tolist()
     [2.0, 1.0]
@@ -352,7 +354,7 @@ def _svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
 
 @factors
 def svdvals(A: Any) -> Any:
-    """The singular values in descending order.
+    """Return the singular values in descending order.
 
     >>> svdvals(np.diag([1.0, 2.0])).tolist()
     [2.0, 1.0]
@@ -365,9 +367,9 @@ _Qr = return_type("qr", "Q", "R")
 
 
 def qr(A: Any, mode: str = "reduced") -> Any:
-    """The factorization A = Q R with orthonormal columns of Q and upper triangular R, as `(Q, R)`.
+    """Return the factorization A = Q R, with orthonormal columns of Q and an upper triangular R.
 
-    With mode "r" Q is empty. UnsupportedError for mode "complete" where that is more than "reduced".
+    With the mode "r", Q is empty. UnsupportedError for the mode "complete" if it differs from "reduced".
 
     >>> abs(qr(np.diag([2.0, 1.0])).R).tolist()
     [[2.0, 0.0], [0.0, 1.0]]
@@ -392,7 +394,7 @@ def _qr(input: Any, some: bool = True) -> Any:
 @function("matrix_power")
 @factors
 def matrix_power(A: Any, n: int) -> Any:
-    """The n-th power; of the inverse if n is negative.
+    """Return the n-th power, or a power of the inverse if `n` is negative.
 
     >>> matrix_power(np.diag([2.0, 1.0]), -2).tolist()
     [[0.25, 0.0], [0.0, 1.0]]
@@ -408,7 +410,7 @@ def matrix_power(A: Any, n: int) -> Any:
 
 @function("matrix_exp")
 def matrix_exp(A: Any) -> Any:
-    """The matrix exponential.
+    """Return the matrix exponential.
 
     >>> matrix_exp(np.zeros((2, 2))).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
@@ -417,7 +419,7 @@ def matrix_exp(A: Any) -> Any:
 
 
 def multi_dot(tensors: Any) -> Any:
-    """The product of several matrices, in the order that takes the fewest multiplications; the ends may be vectors.
+    """Return the product of matrices (the ends may be vectors) in the order of the fewest multiplications.
 
     >>> multi_dot([np.ones(2), np.eye(2), np.ones(2)]).tolist()
     2.0
@@ -436,7 +438,7 @@ def matmul(input: Any, other: Any) -> Any:
 
 @with_aliases
 def vecdot(x: Any, y: Any, *, dim: int = -1) -> Any:
-    """The sum of products along `dim`, of the conjugate of `x` if that is complex; leading dimensions broadcast.
+    """Return the sum of products along `dim`, with the conjugate of `x`; leading dimensions broadcast.
 
     >>> vecdot(np.array([[1.0, 2.0]]), np.array([3.0, 4.0])).tolist()
     [11.0]
@@ -470,7 +472,7 @@ def _cross(x: Any, y: Any, *, dim: int) -> Any:
 
 
 def diagonal(A: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
-    """The diagonals of matrices.
+    """Return the diagonals of matrices.
 
     >>> diagonal(np.array([[1.0, 2.0], [3.0, 4.0]])).tolist()
     [1.0, 4.0]
@@ -479,7 +481,7 @@ def diagonal(A: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
 
 
 def trace(A: Any, *, offset: int = 0) -> Any:
-    """The sum of the diagonal of each matrix.
+    """Return the sum of the diagonal of each matrix.
 
     >>> float(trace(np.eye(3)))
     3.0
@@ -490,3 +492,6 @@ def trace(A: Any, *, offset: int = 0) -> Any:
 @one_node("TraceBackward0")
 def _trace(x: Any, *, offset: int) -> Any:
     return selection.linalg_trace(x, offset=offset)
+
+
+FUNCTION_DOCS.document(globals(), __all__)

@@ -21,9 +21,9 @@ __all__ = ["cond", "matrix_norm", "norm", "renorm", "vector_norm"]
 
 @with_aliases
 def vector_norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    """sum(abs(x) ** ord) ** (1 / ord) over `dim`, all by default, as of one vector; for inf and -inf the extrema.
+    """Return sum(abs(x) ** ord) ** (1 / ord) over `dim`, by default of all elements.
 
-    Its derivative where it is not differentiable, at zero, is zero.
+    The orders inf and -inf are extrema. The derivative is zero where the norm has none: at zero.
 
     >>> import numpy as np
     >>> float(vector_norm(np.array([[3.0, 0.0], [0.0, 4.0]])))
@@ -55,7 +55,9 @@ def _total(x: Any, dim: int, keepdim: bool) -> Any:
 def matrix_norm(
     A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None
 ) -> Any:  # fmt: skip
-    """The norm of matrices: "fro", "nuc", 2 and -2 (singular values), 1 and -1 (columns), inf and -inf (rows).
+    """Return the norm of matrices.
+
+    The orders are "fro", "nuc", 2 and -2 (of singular values), 1 and -1 (of column sums), inf and -inf (of row sums).
 
     >>> import numpy as np
     >>> float(matrix_norm(np.array([[1.0, -2.0], [3.0, 4.0]]), 1))
@@ -82,9 +84,10 @@ def matrix_norm(
 
 @with_aliases
 def norm(input: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    """`vector_norm` or `matrix_norm`: of vectors if `dim` is one dimension, of matrices if it is two and `ord` given.
+    """Return a vector norm or a matrix norm.
 
-    Without `ord`, the 2-norm of all elements over `dim`.
+    It is a norm of matrices if `dim` has two dimensions and `ord` is passed, and a norm of vectors otherwise. Without
+    `ord`, it is the 2-norm of all elements over `dim`.
 
     >>> import numpy as np
     >>> float(norm(np.array([[1.0, -2.0], [3.0, 4.0]]), "fro")) ** 2
@@ -106,7 +109,7 @@ def norm(input: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *,
 
 @factors
 def cond(A: Any, p: Any = None) -> Any:
-    """The condition number of matrices in the norm `p`; by default the ratio of extreme singular values.
+    """Return the condition number in the norm `p`; by default the ratio of extreme singular values.
 
     >>> import numpy as np
     >>> float(cond(np.diag([8.0, 2.0])))
@@ -120,7 +123,7 @@ def cond(A: Any, p: Any = None) -> Any:
 
 @function("renorm", in_place=True)
 def renorm(input: Any, p: float, dim: int, maxnorm: float) -> Any:
-    """The parts of `input` along `dim`, scaled down to the p-norm `maxnorm` where theirs is larger.
+    """Scale down the parts of the input along `dim` whose p-norm is larger than `maxnorm`.
 
     >>> import numpy as np
     >>> renorm(np.array([[3.0, 4.0], [0.3, 0.4]]), 2, 0, 1.0).round(6).tolist()

@@ -19,7 +19,7 @@ __all__ = ["tensorinv", "tensorsolve", "vander"]
 
 @factors
 def tensorsolve(A: Any, B: Any, dims: Any = None) -> Any:
-    """The X with `tensordot(A, X, X.ndim) == B`; `dims` of A are moved to its end first.
+    """Solve `tensordot(A, X, X.ndim) == B` for X.
 
     >>> tensorsolve(2 * np.eye(6).reshape(2, 3, 6), np.ones((2, 3))).tolist()
     [0.5, 0.5, 0.5, 0.5, 0.5, 0.5]
@@ -40,9 +40,10 @@ def tensorsolve(A: Any, B: Any, dims: Any = None) -> Any:
 
 @factors
 def tensorinv(A: Any, ind: int = 2) -> Any:
-    """Invert the function X -> `tensordot(A, X, X.ndim)`; the first `ind` dimensions of A are the result's.
+    """Invert the function X -> `tensordot(A, X, X.ndim)`.
 
-    RuntimeError if there are not as many elements in these dimensions as in the others.
+    The first `ind` dimensions of A are those of the result. RuntimeError if they do not have as many elements as the
+    other dimensions.
 
     >>> tensorinv(np.eye(6).reshape(2, 3, 6)).shape
     (6, 2, 3)
@@ -61,7 +62,7 @@ def tensorinv(A: Any, ind: int = 2) -> Any:
 
 
 def vander(x: Any, N: int | None = None) -> Any:
-    """The powers 0 to N - 1 of each element (as many as there are along the last dimension, unless given).
+    """Return the powers 0 to N - 1 of each element, along a new last dimension.
 
     >>> vander(np.array([2.0, 3.0])).tolist()
     [[1.0, 2.0], [1.0, 3.0]]

@@ -42,7 +42,7 @@ _of_two(np.lcm, "lcm", "The least common multiple, at least 0.")
 
 @function("nextafter", in_place=True)
 def nextafter(input: Any, other: Any) -> Any:
-    """The number next to `input` in the direction of `other`; it has no derivative."""
+    """Return the number next to `input` in the direction of `other`. It has no derivative."""
     x, y = pair(floating(input), other)
     return _array(np.nextafter(*(v.detach() if hasattr(v, "detach") else v for v in (x, y))))
 
@@ -69,7 +69,7 @@ _Frexp = return_type("frexp", "mantissa", "exponent")
 
 @function("frexp")
 def frexp(input: Any) -> Any:
-    """Split into mantissas of at least 1/2 and less than 1, and powers of two, as `(mantissa, exponent)`.
+    """Split numbers into mantissas from 1/2 to 1 and powers of two.
 
     The exponent counts as a constant in the derivative of the mantissa.
 
@@ -83,5 +83,8 @@ def frexp(input: Any) -> Any:
 
 @function("is_nonzero")
 def is_nonzero(input: Any) -> bool:
-    """Whether the only element is not 0; RuntimeError if there are none or several."""
+    """Return whether the only element is not 0.
+
+    RuntimeError if there are no or several elements.
+    """
     return bool(one(input))

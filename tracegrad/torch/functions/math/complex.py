@@ -47,7 +47,7 @@ def is_complex(x: Any) -> bool:
 # -- parts ---------------------------------------------------------------------------------------------------------
 @function("real", methods=False)
 def real(input: Any) -> Any:
-    """The real part, a view; a real Tensor is its own.
+    """Return the real part as a view; a real Tensor itself.
 
     >>> real(np.array([1 + 2j, 3 - 4j])).tolist()
     [1.0, 3.0]
@@ -58,7 +58,9 @@ def real(input: Any) -> Any:
 
 @function("imag", methods=False)
 def imag(input: Any) -> Any:
-    """The imaginary part, a view; RuntimeError for real Tensors, which have none.
+    """Return the imaginary part as a view.
+
+    RuntimeError for real Tensors.
 
     >>> imag(np.array([1 + 2j, 3 - 4j])).tolist()
     [2.0, -4.0]
@@ -71,7 +73,9 @@ def imag(input: Any) -> Any:
 
 @function("view_as_real", methods=False)
 def view_as_real(input: Any) -> Any:
-    """Real and imaginary parts along a new last dimension, as a view; RuntimeError for real Tensors.
+    """View real and imaginary parts along a new last dimension.
+
+    RuntimeError for real Tensors.
 
     >>> view_as_real(np.array([1 + 2j])).tolist()
     [[1.0, 2.0]]
@@ -135,7 +139,9 @@ def _not_half(x: Any) -> Any:
 
 @function("complex", methods=False)
 def complex_(real: Any, imag: Any) -> Any:
-    """The complex numbers with these parts, floating and of one dtype; RuntimeError for others.
+    """Make complex numbers of real and imaginary parts.
+
+    RuntimeError if they are not floating, or have different dtypes.
 
     >>> complex_(np.array([1.0]), np.array([2.0])).tolist()
     [(1+2j)]
@@ -145,7 +151,9 @@ def complex_(real: Any, imag: Any) -> Any:
 
 @function("polar", methods=False)
 def polar(abs: Any, angle: Any) -> Any:
-    """The complex numbers with these magnitudes and angles, floating and of one dtype; RuntimeError for others.
+    """Make complex numbers of magnitudes and angles.
+
+    RuntimeError if they are not floating, or have different dtypes.
 
     >>> polar(np.array([2.0]), np.array([0.0])).tolist()
     [(2+0j)]
@@ -161,7 +169,7 @@ def _polar(size: Any, angle: Any) -> Any:
 # -- conjugates ----------------------------------------------------------------------------------------------------
 @function("conj")
 def conj(input: Any) -> Any:
-    """The complex conjugate; a real Tensor is its own.
+    """Return the complex conjugate; a real Tensor itself.
 
     >>> conj(np.array([1 + 2j])).tolist()
     [(1-2j)]
@@ -172,26 +180,28 @@ def conj(input: Any) -> Any:
 
 @function("conj_physical", in_place=True)
 def conj_physical(input: Any) -> Any:
-    """The complex conjugate; a real Tensor is its own."""
+    """Return the complex conjugate; a real Tensor itself."""
     x = one(input)
     return named("ConjPhysicalBackward0", ops.conj(x)) if is_complex(x) else x
 
 
 @function("resolve_conj", "resolve_neg")
 def resolve_conj(input: Any) -> Any:
-    """The Tensor itself: conjugates and negatives are computed at once."""
+    """Return the Tensor itself: conjugates are computed at once."""
     return one(input)
 
 
 @function("is_conj", "is_neg")
 def is_conj(input: Any) -> bool:
-    """False: conjugates and negatives are computed at once."""
+    """Return False: conjugates are computed at once."""
     return False
 
 
 @function("adjoint")
 def adjoint(input: Any) -> Any:
-    """The last two dimensions exchanged, and the conjugate of that; RuntimeError for less than two dimensions.
+    """Exchange the last two dimensions, and return the conjugate.
+
+    RuntimeError for fewer than two dimensions.
 
     >>> adjoint(np.array([[1 + 2j, 3j]])).tolist()
     [[(1-2j)], [-3j]]
@@ -207,7 +217,7 @@ def adjoint(input: Any) -> Any:
 # -- magnitude and direction -----------------------------------------------------------------------------------------
 @function("angle")
 def angle(input: Any) -> Any:
-    """The angle in the plane, between -pi and pi: of a real number pi below zero, else 0; nan for nan.
+    """Return the angle in radians, between -pi and pi; of a real number pi below zero and 0 otherwise.
 
     >>> angle(np.array([1j, -1.0])).tolist() == [math.pi / 2, math.pi]
     True
@@ -227,7 +237,7 @@ def sign_of_real(x: Any) -> Any:
 
 @function("sgn", in_place=True)
 def sgn(input: Any) -> Any:
-    """The direction: input / abs(input), 0 for 0; of a real number the sign.
+    """Return input / abs(input), and 0 for 0; of a real number the sign.
 
     >>> sgn(np.array([3 + 4j, 0j])).tolist()
     [(0.6+0.8j), 0j]
@@ -240,7 +250,7 @@ def sgn(input: Any) -> Any:
 
 @function("isreal")
 def isreal(input: Any) -> Any:
-    """Whether elements are real: the imaginary part is 0.
+    """Return whether elements are real: their imaginary part is 0.
 
     >>> isreal(np.array([1 + 2j, 3 + 0j])).tolist()
     [False, True]

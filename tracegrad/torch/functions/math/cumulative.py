@@ -36,7 +36,7 @@ def _running(op: Op, x: Any, dim: Any) -> Any:
 
 @function("cumsum", in_place=True)
 def cumsum(input: Any, dim: Any, *, dtype: Any = None) -> Any:
-    """The sums of the elements up to each one along `dim`.
+    """Return the sums of the elements up to each element along `dim`.
 
     >>> import numpy as np
     >>> cumsum(np.array([1, 2, 3]), dim=0).tolist()
@@ -48,7 +48,7 @@ def cumsum(input: Any, dim: Any, *, dtype: Any = None) -> Any:
 
 @function("cumprod", in_place=True)
 def cumprod(input: Any, dim: Any, *, dtype: Any = None) -> Any:
-    """The products of the elements up to each one along `dim`."""
+    """Return the products of the elements up to each element along `dim`."""
     x = one(input)
     return _running(scans.cumprod, as_dtype(x, dtype or accumulator(x)), dim)
 
@@ -61,7 +61,7 @@ def logcumsumexp(input: Any, dim: Any) -> Any:
 
 @function("diff")
 def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
-    """The differences of neighbours along `dim`, `n` times over; `prepend` and `append` are put at the ends first.
+    """Return the differences of neighbours along `dim`, `n` times.
 
     >>> import numpy as np
     >>> diff(np.array([1, 4, 9, 16]), n=2).tolist()
@@ -83,7 +83,7 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
 
 @function("trapezoid", "trapz")
 def trapezoid(y: Any, x: Any = None, *, dx: Any = 1.0, dim: int = -1) -> Any:
-    """The integral of `y` along `dim` by the trapezoidal rule, at the points `x` or in steps of `dx`.
+    """Integrate `y` along `dim` by the trapezoidal rule, at the points `x` or with the distance `dx`.
 
     >>> import numpy as np
     >>> trapezoid(np.array([1.0, 2.0, 4.0])).item()
@@ -111,7 +111,7 @@ def trapezoid(y: Any, x: Any = None, *, dx: Any = 1.0, dim: int = -1) -> Any:
 
 @function("cumulative_trapezoid", methods=False)
 def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1.0, dim: int = -1) -> Any:
-    """The integrals of `y` along `dim` from its first place to each other one, by the trapezoidal rule.
+    """Integrate `y` along `dim` from the first point to each other point, by the trapezoidal rule.
 
     >>> import numpy as np
     >>> cumulative_trapezoid(np.array([1.0, 2.0, 4.0])).tolist()
@@ -131,10 +131,10 @@ def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1.0, dim: int = -1)
 
 @function("gradient", methods=False)
 def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> tuple[Any, ...]:
-    """Compute finite differences along each dimension of `dim`, or of all.
+    """Compute finite differences along dimensions, by default along all.
 
-    They are central inside, and one-sided of the order `edge_order`, 1 or 2, at the ends. `spacing` is the distance of
-    neighbours, one for each dimension, or an array of the coordinates along each dimension.
+    Differences are central inside, and one-sided of the order `edge_order` at the ends. `spacing` has the distances of
+    neighbours for each dimension, or arrays of coordinates.
 
     >>> import numpy as np
     >>> gradient(np.array([1.0, 4.0, 9.0, 16.0]))[0].tolist()

@@ -72,9 +72,9 @@ def _extremum(name: str, input: Any, dim: Any, keepdim: bool, other: Any) -> Any
 
 @function("max")
 def max(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
-    """Return the maximum of all elements; with `dim`, a pair `(values, indices)`; with another array, `maximum`.
+    """Return the maximum of all elements; with `dim`, also indices; with another array, `maximum`.
 
-    Equal maxima of all elements share the derivative; along a dimension the first one, at `indices`, has it.
+    Equal maxima of all elements share the derivative. Along a dimension, the first one of them has it.
 
     >>> import numpy as np
     >>> max(np.array([[1.0, 5.0], [7.0, 2.0]]), dim=1)
@@ -87,27 +87,30 @@ def max(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None
 
 @function("min")
 def min(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
-    """The minimum, as `max` is the maximum."""
+    """Return the minimum of all elements; with `dim`, also indices; with another array, `minimum`.
+
+    Equal minima of all elements share the derivative. Along a dimension, the first one of them has it.
+    """
     return _extremum("min", input, dim, keepdim, other)
 
 
 @function("amax")
 def amax(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """The maximum over any dimensions; equal ones share the derivative."""
+    """Return the maximum over dimensions. Equal elements share the derivative."""
     x = one(input)
     return reduced("AmaxBackward0", reductions.reduce_max, x, _axes("amax", x, dim), keepdim)
 
 
 @function("amin")
 def amin(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """The minimum over any dimensions; equal ones share the derivative."""
+    """Return the minimum over dimensions. Equal elements share the derivative."""
     x = one(input)
     return reduced("AminBackward0", reductions.reduce_min, x, _axes("amin", x, dim), keepdim)
 
 
 @function("aminmax")
 def aminmax(input: Any, *, dim: Any = None, keepdim: bool = False) -> Any:
-    """The pair `(min, max)`, along `dim` or of all elements; equal ones share the derivative."""
+    """Return the minimum and the maximum. Equal elements share the derivative."""
     x = one(input)
     axes = axes_of(dim, len(x.shape))
     if not all(x.shape[k] for k in axes):
@@ -132,7 +135,7 @@ def _index_of(name: str, op: Op, x: Any, dim: Any, keepdim: bool) -> Any:
 
 @function("argmax")
 def argmax(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """The index of the first maximum along `dim`, or among all elements in row-major order.
+    """Return the index of the first maximum along `dim`, or in the flattened input.
 
     >>> import numpy as np
     >>> argmax(np.array([[1, 5], [7, 2]])).item(), argmax(np.array([[1, 5], [7, 2]]), dim=1).tolist()
@@ -143,14 +146,15 @@ def argmax(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
 
 @function("argmin")
 def argmin(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """The index of the first minimum along `dim`, or among all elements in row-major order."""
+    """Return the index of the first minimum along `dim`, or in the flattened input."""
     return _index_of("argmin", reductions.argmin, one(input), dim, keepdim)
 
 
 @function("median")
 def median(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """The median, the lower one of an even number of elements; with `dim`, a pair `(values, indices)`; nan if there is
-    one.
+    """Return the median, the lower one of an even number of elements; with `dim`, also indices.
+
+    It is nan if an element is nan.
 
     >>> import numpy as np
     >>> median(np.array([4.0, 1.0, 3.0, 2.0])).item()

@@ -37,6 +37,7 @@ from tracegrad.ops.elementwise.table import (
 )  # fmt: skip
 from tracegrad.ops.nn import activations
 from tracegrad.torch.functions.core.dims import copied, one
+from tracegrad.torch.functions.core.docs import phrase
 from tracegrad.torch.functions.core.operands import as_node, counted, floating, in_floats, is_number, pair
 from tracegrad.torch.functions.core.promotion import require_one_dtype
 from tracegrad.torch.functions.core.registry import ONE_OP, function
@@ -62,7 +63,7 @@ def of_one(op: Op, *names: str, real: bool, node: str | None = None) -> None:
         return named(str(node), op(prepared(input)))
 
     fn = call if node is None else renamed
-    fn.__name__, fn.__doc__ = names[0], f"{op.__doc__}, element by element."
+    fn.__name__, fn.__doc__ = names[0], phrase(f"{op.__doc__}, element by element.")
     function(*names, in_place=True)(fn)
     ONE_OP.update(dict.fromkeys(names, (op, node or "")))
 
@@ -93,7 +94,7 @@ def _of_two(op: Elementwise, *names: str, in_place: bool = False, real: bool = F
         return op(*in_floats(pair(input, other)))
 
     fn = on_reals if real else call
-    fn.__name__, fn.__doc__ = names[0], f"{op.__doc__}, element by element."
+    fn.__name__, fn.__doc__ = names[0], phrase(f"{op.__doc__}, element by element.")
     function(*names, in_place=in_place)(fn)
 
 
@@ -110,19 +111,19 @@ for _op, _names in {
     _of_two(_op, *_names, in_place=True)
 
 
-def _tested(test: Any, name: str, in_place: bool = False) -> None:
+def _tested(test: Any, name: str, doc: str, in_place: bool = False) -> None:
     def call(input: Any) -> Any:
         return test(one(input))
 
-    call.__name__, call.__doc__ = name, f"Element by element {test.__doc__}"
+    call.__name__, call.__doc__ = name, phrase(f"{doc}, element by element.")
     function(name, in_place=in_place)(call)
 
 
 for _test in (ops.isnan, ops.isinf, ops.isfinite, ops.signbit):
-    _tested(_test, _test.name)
-_tested(ops.logical_not, "logical_not", in_place=True)
-_tested(lambda x: ops.equal(x, math.inf), "isposinf")
-_tested(lambda x: ops.equal(x, -math.inf), "isneginf")
+    _tested(_test, _test.name, str(_test.__doc__))
+_tested(ops.logical_not, "logical_not", str(ops.logical_not.__doc__), in_place=True)
+_tested(lambda x: ops.equal(x, math.inf), "isposinf", "whether x is inf")
+_tested(lambda x: ops.equal(x, -math.inf), "isneginf", "whether x is -inf")
 
 
 # -- arithmetic ----------------------------------------------------------------------------------------------------
@@ -134,7 +135,7 @@ def _scaled(op: Elementwise, name: str, x: Any, y: Any, alpha: float) -> Any:
 
 @function("add", in_place=True)
 def add_(input: Any, other: Any, *, alpha: float = 1) -> Any:
-    """input + alpha * other
+    """input + alpha * other.
 
     >>> import numpy as np
     >>> add_(np.array([1.0, 2.0]), 3, alpha=2).tolist()
@@ -147,7 +148,7 @@ def add_(input: Any, other: Any, *, alpha: float = 1) -> Any:
 
 @function("sub", "subtract", in_place=True)
 def sub(input: Any, other: Any, *, alpha: float = 1) -> Any:
-    """input - alpha * other"""
+    """input - alpha * other."""
     if alpha == 1 and isinstance(input, Carrier):
         return input - other
     return _scaled(subtract, "SubBackward0", *pair(input, other), alpha)
@@ -155,7 +156,7 @@ def sub(input: Any, other: Any, *, alpha: float = 1) -> Any:
 
 @function("rsub")
 def rsub(input: Any, other: Any, *, alpha: float = 1) -> Any:
-    """other - alpha * input"""
+    """other - alpha * input."""
     x, y = pair(input, other)
     name = counted("Rsub", y, 1)
     return named(name, subtract(y, x)) if alpha == 1 else as_node(name, _reversed, x, y, alpha)
@@ -167,13 +168,13 @@ def _reversed(x: Any, y: Any, alpha: float) -> Any:
 
 @function("mul", "multiply", in_place=True)
 def mul(input: Any, other: Any) -> Any:
-    """input * other"""
+    """input * other."""
     return input * other if isinstance(input, Carrier) else multiply(*pair(input, other))
 
 
 @function("div", "divide", "true_divide", in_place=True)
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
-    """Divide: input / other; rounded towards zero with `rounding_mode="trunc"`, down with "floor".
+    """input / other, rounded towards zero with the mode "trunc", and down with "floor".
 
     A rounded quotient has the derivative 0. RuntimeError for another mode.
 
@@ -208,20 +209,20 @@ def _quotient(x: Any, y: Any, mode: str) -> Any:
 
 @function("floor_divide", in_place=True)
 def floor_divide(input: Any, other: Any) -> Any:
-    """floor(input / other), a constant for derivatives"""
+    """floor(input / other), a constant for derivatives."""
     return ops.floor_divide(*pair(input, other))
 
 
 @function("remainder", in_place=True)
 def remainder_(input: Any, other: Any) -> Any:
-    """input - other * floor(input / other), which has the sign of `other`"""
+    """input - other * floor(input / other), which has the sign of `other`."""
     x, y = pair(input, other)
     return named(counted("Remainder", y), remainder(x, y))
 
 
 @function("fmod", in_place=True)
 def fmod_(input: Any, other: Any) -> Any:
-    """input - other * trunc(input / other), which has the sign of `input`"""
+    """input - other * trunc(input / other), which has the sign of `input`."""
     x, y = pair(input, other)
     return named(counted("Fmod", y), fmod(x, y))
 
@@ -271,7 +272,7 @@ def _addcdiv(x: Any, y: Any, z: Any, value: float) -> Any:
 
 @function("lerp", in_place=True)
 def lerp(input: Any, end: Any, weight: Any) -> Any:
-    """input + weight * (end - input), exactly `end` for the weight 1
+    """input + weight * (end - input), exactly `end` for the weight 1.
 
     >>> import numpy as np
     >>> lerp(np.array([1.0, 2.0]), np.array([3.0, 6.0]), 0.5).tolist()
@@ -319,7 +320,7 @@ for _name, _step_of, _names in _STEPS:
 
 @function("round", in_place=True)
 def round(input: Any, *, decimals: int = 0) -> Any:
-    """Round `input` to `decimals` digits after the point (before it, if negative), ties to even.
+    """Round to `decimals` digits behind the point (before it, if negative), ties to even.
 
     >>> import numpy as np
     >>> round(np.array([0.5, 1.5, -2.25])).tolist()
@@ -340,16 +341,16 @@ def frac(input: Any) -> Any:
 
 @function("heaviside", in_place=True)
 def heaviside(input: Any, values: Any) -> Any:
-    """0 below zero, `values` at zero, 1 above"""
+    """0 below zero, `values` at zero, and 1 above."""
     return ufuncs.heaviside(*pair(input, values))
 
 
 # -- piecewise functions -------------------------------------------------------------------------------------------
 @function("clamp", "clip", in_place=True)
 def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
-    """Clamp `input` to at least `min` and at most `max`, numbers or arrays; `max` where `min` is larger.
+    """Clamp to at least `min` and at most `max`, or to `max` if `min` is larger.
 
-    On a bound the derivative is that of `input`. RuntimeError if both bounds are missing.
+    On a bound, the derivative is that of the input. RuntimeError if both bounds are missing.
 
     >>> import numpy as np
     >>> clamp(np.array([-2.0, 0.5, 2.0]), -1, 1).tolist()
@@ -367,19 +368,19 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
 
 @function("clamp_min", in_place=True)
 def clamp_min(input: Any, min: Any) -> Any:
-    """`input`, at least `min`"""
+    """max(input, min), with the derivative of the input on the bound."""
     return named(counted("ClampMin", min), ops.clamp_min(*pair(input, min)))
 
 
 @function("clamp_max", in_place=True)
 def clamp_max(input: Any, max: Any) -> Any:
-    """`input`, at most `max`"""
+    """min(input, max), with the derivative of the input on the bound."""
     return named(counted("ClampMax", max), ops.clamp_max(*pair(input, max)))
 
 
 @function("copysign", in_place=True)
 def copysign_(input: Any, other: Any) -> Any:
-    """The magnitude of `input` with the sign of `other`"""
+    """Return the magnitude of `input` with the sign of `other`."""
     x, y = pair(input, other)
     return named("CopysignBackward1" if is_number(y) else "CopysignBackward0", copysign(in_floats((x, y))[0], y))
 
@@ -393,19 +394,19 @@ def _ignoring_nan(name: str, better: Elementwise, x: Any, y: Any) -> Any:
 
 @function("fmax")
 def fmax(input: Any, other: Any) -> Any:
-    """The larger, or the one that is not nan"""
+    """Return the larger element, or the one that is not nan."""
     return _ignoring_nan("FmaxBackward0", greater_equal, input, other)
 
 
 @function("fmin")
 def fmin(input: Any, other: Any) -> Any:
-    """The smaller, or the one that is not nan"""
+    """Return the smaller element, or the one that is not nan."""
     return _ignoring_nan("FminBackward0", ops.less_equal, input, other)
 
 
 @function("nan_to_num", in_place=True)
 def nan_to_num(input: Any, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Any:
-    """`input` with nan and the infinities replaced: by 0 and the largest numbers of its dtype unless given."""
+    """Replace nan by 0, and infinities by the largest numbers of the dtype, or by the passed values."""
     x = one(input)
     if x.dtype.kind not in "fc":
         return copied(x)
@@ -418,7 +419,10 @@ def _cleaned(x: Any, nan: float, posinf: float | None, neginf: float | None) -> 
 
 @function("positive")
 def positive(input: Any) -> Any:
-    """`input` itself; RuntimeError for booleans."""
+    """Return the input.
+
+    RuntimeError for booleans.
+    """
     x = one(input)
     if x.dtype.kind == "b":
         raise RuntimeError(located("The `+` operator, on a bool tensor is not supported."))

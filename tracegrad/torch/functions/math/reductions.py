@@ -77,7 +77,7 @@ def _numbered(name: str, dim: Any) -> str:
 # -- sums and products ---------------------------------------------------------------------------------------------
 @function("sum")
 def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    """The sum.
+    """Return the sum over `dim`, by default of all elements.
 
     >>> import numpy as np
     >>> sum(np.ones((2, 3)), dim=1).tolist()
@@ -93,7 +93,10 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 
 @function("prod")
 def prod(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    """The product; its derivative is exact where elements are 0, at every order."""
+    """Return the product over `dim`, by default of all elements.
+
+    Its derivatives of every order are exact where elements are 0.
+    """
     x = one(input)
     x = as_dtype(x, dtype or accumulator(x))
     return reduced(_numbered("Prod", dim), reductions.reduce_prod, x, axes_of(dim, len(x.shape)), keepdim)
@@ -101,7 +104,7 @@ def prod(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
 
 @function("nansum")
 def nansum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    """Sum the elements that are not nan."""
+    """Return the sum of the elements that are not nan."""
     x = one(input)
     x = as_dtype(x, dtype or accumulator(x))
     return as_node("NansumBackward0", _nansum, x, axes_of(dim, len(x.shape)), keepdim)
@@ -113,7 +116,7 @@ def _nansum(x: Any, axes: tuple[int, ...], keepdim: bool) -> Any:
 
 @function("nanmean")
 def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    """Average the elements that are not nan; nan if there are none."""
+    """Return the mean of the elements that are not nan; nan if there are none."""
     x = as_dtype(floating(input), dtype)
     present = cast(logical_not(isnan(x)), dtype=x.dtype.name)
     return divide(nansum(x, dim, keepdim), sum(present, dim, keepdim))
@@ -122,7 +125,7 @@ def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
 # -- moments -------------------------------------------------------------------------------------------------------
 @function("mean")
 def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    """The arithmetic mean; of integers in float64.
+    """Return the arithmetic mean; of integers in float64.
 
     >>> import numpy as np
     >>> mean(np.array([[1.0, 2.0], [3.0, 5.0]]), dim=0).tolist()
@@ -148,9 +151,9 @@ def _spread(dim: Any, unbiased: bool | None, correction: float | None) -> tuple[
 @function("var")
 def var(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
         correction: float | None = None) -> Any:  # fmt: skip
-    """The variance: the sum of squared deviations from the mean over n - `correction`, 1 unless given.
+    """Return the variance: the sum of squared deviations from the mean, over n - `correction`.
 
-    `unbiased=False` is another way to say `correction=0`.
+    The default of `correction` is 1. `unbiased=False` means `correction=0`.
 
     >>> import numpy as np
     >>> var(np.array([1.0, 2.0, 3.0, 4.0])), var(np.array([1.0, 2.0, 3.0, 4.0]), correction=0)
@@ -164,7 +167,10 @@ def var(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool
 @function("std")
 def std(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
         correction: float | None = None) -> Any:  # fmt: skip
-    """The square root of `var`; its derivative is 0 where all elements are equal."""
+    """Return the standard deviation, the square root of `var`.
+
+    Its derivative is 0 if all elements are equal.
+    """
     x = floating(input)
     dim, ddof = _spread(dim, unbiased, correction)
     return reduced("StdBackward0", reductions.std, x, axes_of(dim, len(x.shape)), keepdim, ddof=ddof)
@@ -181,7 +187,7 @@ def _with_mean(name: str, spread: Op, x: Any, axes: tuple[int, ...], keepdim: bo
 @function("std_mean")
 def std_mean(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
              correction: float | None = None) -> tuple[Any, Any]:  # fmt: skip
-    """`std` and `mean`."""
+    """Return the standard deviation and the mean."""
     x = floating(input)
     dim, ddof = _spread(dim, unbiased, correction)
     return _with_mean("StdMeanBackward0", reductions.std, x, axes_of(dim, len(x.shape)), keepdim, ddof)
@@ -190,7 +196,7 @@ def std_mean(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim:
 @function("var_mean")
 def var_mean(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
              correction: float | None = None) -> tuple[Any, Any]:  # fmt: skip
-    """`var` and `mean`."""
+    """Return the variance and the mean."""
     x = floating(input)
     dim, ddof = _spread(dim, unbiased, correction)
     return _with_mean("VarMeanBackward0", reductions.var, x, axes_of(dim, len(x.shape)), keepdim, ddof)
@@ -199,14 +205,14 @@ def var_mean(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim:
 # -- counting and logic --------------------------------------------------------------------------------------------
 @function("any")
 def any_(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Whether any element is true; of `dim` without dimensions, whether each is."""
+    """Return whether any element is true; for a `dim` without dimensions, whether each element is."""
     x = to_dtype(one(input), bool)
     return reduced("", reductions.reduce_any, x, _axes_or_none(dim, len(x.shape)), keepdim)
 
 
 @function("all")
 def all_(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Whether all elements are true; of `dim` without dimensions, whether each is."""
+    """Return whether all elements are true; for a `dim` without dimensions, whether each element is."""
     x = to_dtype(one(input), bool)
     return reduced("", reductions.reduce_all, x, _axes_or_none(dim, len(x.shape)), keepdim)
 
@@ -223,7 +229,7 @@ def count_nonzero(input: Any, dim: Any = None) -> Any:
 
 @function("equal")
 def equal_(input: Any, other: Any) -> bool:
-    """Whether two arrays have the same shape and the same elements, as a Python boolean.
+    """Return whether two arrays have the same shape and the same elements.
 
     >>> import numpy as np
     >>> equal_(np.array([1, 2]), np.array([1.0, 2.0])), equal_(np.ones(2), np.ones(3))
@@ -235,7 +241,7 @@ def equal_(input: Any, other: Any) -> bool:
 
 @function("allclose")
 def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
-    """Whether all pairs of elements are close, as `isclose` has it, as a Python boolean."""
+    """Return whether all pairs of elements are close, as in `isclose`."""
     return bool(all_(FUNCTIONS["isclose"](input, other, rtol, atol, equal_nan)))
 
 
@@ -286,9 +292,10 @@ def log_softmax(input: Any, dim: int, dtype: Any = None) -> Any:
 # -- norms ---------------------------------------------------------------------------------------------------------
 @function("norm")
 def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    """The p-norm of the elements over `dim` taken as one vector, 2 for "fro"; its derivative is 0 at 0.
+    """Return the p-norm of the elements over `dim`, as of one vector.
 
-    For "nuc" the nuclear norm of matrices, of the last two dimensions or the two of `dim`.
+    "fro" is the 2-norm. "nuc" is the nuclear norm of matrices, in the last two dimensions or in the two dimensions of
+    `dim`. The derivative is 0 at 0.
 
     >>> import numpy as np
     >>> import numpy as np
@@ -313,7 +320,7 @@ def _norm(x: Any, p: float, axes: tuple[int, ...], keepdim: bool) -> Any:
 
 @function("dist")
 def dist(input: Any, other: Any, p: float = 2) -> Any:
-    """The p-norm of input - other."""
+    """Return the p-norm of input - other."""
     x, y = in_floats(arrays(input, other))
     return _dist(x, y, float(p))
 

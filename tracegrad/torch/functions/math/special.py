@@ -13,6 +13,7 @@ from tracegrad.ops.elementwise import table as ops
 from tracegrad.ops.elementwise.table import multiply
 from tracegrad.ops.special import scipy_special
 from tracegrad.torch.functions.core.operands import as_node, floating, in_floats, is_number, pair
+from tracegrad.torch.functions.core.parameter_table import FUNCTION_DOCS
 from tracegrad.torch.functions.core.registry import FUNCTIONS, function
 from tracegrad.torch.functions.math.pointwise import of_one
 from tracegrad.torch.functions.math.reductions import log_softmax, logsumexp, softmax
@@ -79,7 +80,7 @@ def logaddexp2(input: Any, other: Any) -> Any:
 
 @function("logit", in_place=True)
 def logit(input: Any, eps: float | None = None) -> Any:
-    """log(x / (1 - x)), where x is `input`, brought between `eps` and 1 - eps first if that is given"""
+    """log(x / (1 - x)) of the input x, which is clamped to [eps, 1 - eps] if `eps` is passed."""
     return as_node("LogitBackward0", _logit, floating(input), eps)
 
 
@@ -89,7 +90,7 @@ def _logit(x: Any, eps: float | None) -> Any:
 
 @function("sinc", in_place=True)
 def sinc(input: Any) -> Any:
-    """sin(pi * x) / (pi * x), and 1 at 0"""
+    """sin(pi * x) / (pi * x), and 1 at 0."""
     return as_node("SincBackward0", selection.sinc, floating(input))
 
 
@@ -101,7 +102,7 @@ def _numbers_beside(x: Any, y: Any) -> list[Any]:
 
 @function("xlogy", in_place=True)
 def xlogy(input: Any, other: Any) -> Any:
-    """input * log(other), and 0 where `input` is 0 and `other` is not nan"""
+    """input * log(other), and 0 if `input` is 0 and `other` is not nan."""
     x, y = in_floats(pair(input, other))
     name = "XlogyBackward1" if is_number(x) else "XlogyBackward2" if is_number(y) else "XlogyBackward0"
     return named(name, ops.xlogy(*_numbers_beside(x, y)))
@@ -109,19 +110,19 @@ def xlogy(input: Any, other: Any) -> Any:
 
 @function("polygamma", methods=False)
 def polygamma(n: int, input: Any) -> Any:
-    """The n-th derivative of `digamma`."""
+    """Return the n-th derivative of `digamma`."""
     x = floating(input)
     return named("PolygammaBackward0", scipy_special.polygamma(x, n=n) if n else scipy_special.digamma(x))
 
 
 # -- functions of the namespace `special` alone, and its other names ---------------------------------------------
 def entr(input: Any) -> Any:
-    """-input * log(input) above 0, 0 at 0, -inf below."""
+    """-x * log(x) for x > 0, 0 at 0, and -inf below."""
     return as_node("SpecialEntrBackward0", ufuncs.entr, floating(input))
 
 
 def xlog1py(input: Any, other: Any) -> Any:
-    """input * log(1 + other), and 0 where `input` is 0 and `other` is not nan."""
+    """input * log(1 + other), and 0 if `input` is 0 and `other` is not nan."""
     x, y = in_floats(pair(input, other))
     name = "SpecialXlog1PyBackward1" if is_number(x) else "SpecialXlog1PyBackward2" if is_number(y) else None
     return as_node(name or "SpecialXlog1PyBackward0", ufuncs.xlog1py, *_numbers_beside(x, y))
@@ -132,3 +133,6 @@ exp2, expm1, log1p, expit = (FUNCTIONS[name] for name in ("exp2", "expm1", "log1
 digamma = psi = FUNCTIONS["digamma"]
 gammaln = FUNCTIONS["lgamma"]
 round = FUNCTIONS["round"]
+
+
+FUNCTION_DOCS.document(globals(), __all__)

@@ -89,7 +89,9 @@ gammainc, gammaincc, zeta = [_define(_name, *_row, 2) for _name, _row in _OF_TWO
 
 
 def multigammaln(input: Any, p: int) -> Any:
-    """The logarithm of the multivariate gamma function of dimension `p`; RuntimeError if an input is too small.
+    """Return the logarithm of the multivariate gamma function of dimension `p`.
+
+    RuntimeError if an element is too small.
 
     >>> round(float(multigammaln(np.array(3.0), 1)), 12) == round(math.log(2.0), 12)
     True

@@ -47,10 +47,10 @@ _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 @function("quantile")
 def quantile(input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *,
              interpolation: str = "linear") -> Any:  # fmt: skip
-    """The quantiles `q`, a number or a vector of them, along `dim` or of all elements; nan where there is one.
+    """Return the quantiles `q` along `dim`, or of all elements.
 
-    Between two elements by `interpolation`: "linear", "lower", "higher", "midpoint" or "nearest". Several are along a
-    new first dimension. RuntimeError for a `q` outside of [0, 1].
+    A quantile is nan if an element is nan. Several quantiles are along a new first dimension. RuntimeError for a `q`
+    outside of [0, 1].
 
     >>> quantile(np.array([1.0, 3.0, 2.0]), 0.25).item()
     1.5
@@ -61,7 +61,7 @@ def quantile(input: Any, q: Any, dim: int | None = None, keepdim: bool = False, 
 @function("nanquantile")
 def nanquantile(input: Any, q: Any, dim: int | None = None, keepdim: bool = False, *,
                 interpolation: str = "linear") -> Any:  # fmt: skip
-    """Compute the `quantile` of the elements that are not nan; nan if there are none."""
+    """Return the quantiles of the elements that are not nan; nan if there are none."""
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation)
 
 
@@ -168,7 +168,7 @@ _NanMedian = return_type("nanmedian", "values", "indices")
 
 @function("nanmedian")
 def nanmedian(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Compute the lower median of the elements that are not nan; with `dim`, a pair `(values, indices)`.
+    """Return the lower median of the elements that are not nan; with `dim`, also indices.
 
     >>> nanmedian(np.array([4.0, np.nan, 3.0, 2.0])).item()
     3.0
@@ -194,9 +194,10 @@ def _nanmedian(x: Any) -> Any:
 # -- histograms and counts -----------------------------------------------------------------------------------------
 @function("histc")
 def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
-    """Count the elements in each of `bins` equal parts from `min` to `max`; the last part includes its end.
+    """Count the elements in each of `bins` equal parts of the range from `min` to `max`.
 
-    If both are equal, the range is from the smallest to the largest element. Other elements are not counted.
+    The last part includes its end. If both ends are equal, the range is from the smallest to the largest element.
+    Elements outside of the range are not counted.
 
     >>> histc(np.array([1.0, 2.0, 1.0]), bins=4, min=0, max=3).tolist()
     [0.0, 2.0, 1.0, 0.0]
@@ -233,9 +234,9 @@ def _plain(x: Any) -> Any:
 
 @function("histogram")
 def histogram(input: Any, bins: Any = 100, *, range: Any = None, weight: Any = None, density: bool = False) -> Any:
-    """Count elements, or sum weights, in `bins` equal parts of `range`, or between the edges `bins`.
+    """Count elements, or sum weights, in bins of equal size, or between edges.
 
-    The result is `(hist, bin_edges)`, both in the dtype of the input.
+    Both results have the dtype of the input.
 
     >>> histogram(np.array([1.0, 2.0, 1.0]), 2, range=(0.0, 2.0)).hist.tolist()
     [0.0, 3.0]
@@ -253,7 +254,7 @@ def _of_dtype(x: Any, *parts: Any) -> list[Any]:
 
 @function("histogramdd")
 def histogramdd(input: Any, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False) -> Any:
-    """Compute a `histogram` of points, whose coordinates are the last dimension; `range` is a flat list of ends."""
+    """Count points, or sum weights, in bins. The coordinates of a point are the last dimension."""
     x = _plain(input)
     spans = None if range is None else list(zip(range[::2], range[1::2]))
     counts, edges = np.histogramdd(x, bins, range=spans, weights=_plain(weight), density=density)
@@ -262,7 +263,7 @@ def histogramdd(input: Any, bins: Any, *, range: Any = None, weight: Any = None,
 
 @function("bincount")
 def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
-    """Count each integer from 0 in a vector, or sum the weights at its occurrences.
+    """Count each integer from 0 in a vector, or sum the weights of its occurrences.
 
     >>> bincount(np.array([1, 3, 1])).tolist()
     [0, 2, 0, 1]
@@ -273,7 +274,7 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
 # -- several variables ---------------------------------------------------------------------------------------------
 @function("cov")
 def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
-    """The covariances of variables, which are the rows, whose observations are the columns.
+    """Return the covariances of variables.
 
     >>> cov(np.array([[1.0, 2.0], [1.0, 3.0]])).tolist()
     [[0.5, 1.0], [1.0, 2.0]]
@@ -299,7 +300,7 @@ def _array(x: Any) -> Any:
 
 @function("corrcoef")
 def corrcoef(input: Any) -> Any:
-    """The correlations of variables, which are the rows, whose observations are the columns."""
+    """Return the correlations of variables."""
     return as_node("ClampBackward1", _corrcoef, floating(input))
 
 
@@ -309,7 +310,7 @@ def _corrcoef(x: Any) -> Any:
 
 @function("cdist", methods=False)
 def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "") -> Any:
-    """The p-norms of the differences of all rows of `x1` and all rows of `x2`; batches broadcast.
+    """Return the p-norms of the differences of all rows of `x1` and all rows of `x2`; batches broadcast.
 
     >>> cdist(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 1.0]])).tolist()
     [[5.0, 1.0]]
@@ -328,7 +329,7 @@ def _cdist(x: Any, y: Any, p: float) -> Any:
 
 
 def pdist(input: Any, p: float = 2.0) -> Any:
-    """Compute the p-norms of the differences of each two rows: the upper triangle of `cdist`, row by row.
+    """Return the p-norms of the differences of each two rows: the upper triangle of `cdist`, row by row.
 
     >>> pdist(np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 4.0]])).tolist()
     [5.0, 4.0, 3.0]

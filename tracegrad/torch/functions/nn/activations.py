@@ -65,38 +65,43 @@ def updating(fn: Callable[..., Any]) -> Callable[..., Any]:
 # -- rectifiers ----------------------------------------------------------------------------------------------------
 @updating
 def relu(input: Any) -> Any:
-    """max(x, 0), with derivative 0 at 0."""
+    """max(x, 0), with the derivative 0 at 0."""
     return activations.relu(one(input))
 
 
 @updating
 def leaky_relu(input: Any, negative_slope: float = 0.01) -> Any:
-    """x above 0, negative_slope * x elsewhere."""
+    """x for x > 0, and negative_slope * x otherwise."""
     return activations.leaky_relu(floating(input), negative_slope=float(negative_slope))
 
 
 @updating
 def elu(input: Any, alpha: float = 1.0) -> Any:
-    """x above 0, alpha * (exp(x) - 1) elsewhere."""
+    """x for x > 0, and alpha * (exp(x) - 1) otherwise."""
     return activations.elu(floating(input), alpha=float(alpha), scale=1.0, input_scale=1.0)
 
 
 @updating
 def selu(input: Any) -> Any:
-    """`elu` with the scales that keep mean 0 and variance 1 (Klambauer et al. 2017, "Self-Normalizing Neural
-    Networks")."""
+    """`elu` with the scales that keep mean 0 and variance 1.
+
+    Source: Klambauer et al. 2017, "Self-Normalizing Neural Networks".
+    """
     return activations.elu(floating(input), alpha=1.6732632423543772, scale=1.0507009873554805, input_scale=1.0)
 
 
 @updating
 def celu(input: Any, alpha: float = 1.0) -> Any:
-    """x above 0, alpha * (exp(x / alpha) - 1) elsewhere."""
+    """x for x > 0, and alpha * (exp(x / alpha) - 1) otherwise."""
     out = activations.elu(floating(input), alpha=float(alpha), scale=1.0, input_scale=1 / alpha)
     return named("CeluBackward0", out)
 
 
 def prelu(input: Any, weight: Any) -> Any:
-    """x above 0, weight * x elsewhere, with one weight, or one for each channel: the size of dimension 1."""
+    """x for x > 0, and weight * x otherwise.
+
+    The weight is one number, or one number for each channel, which is dimension 1.
+    """
     require_one_dtype(input, weight, "prelu: Type promoting not supported. Got {A} and {B}")
     x, w = in_floats(arrays(input, weight))
     if w.shape not in ((), (1,)):
@@ -117,9 +122,9 @@ def _prelu(x: Any, w: Any) -> Any:
 
 # -- smooth ones ---------------------------------------------------------------------------------------------------
 def gelu(input: Any, approximate: str = "none") -> Any:
-    """x times the probability that a standard normal variable is below x, or its `tanh` approximation.
+    """x times the probability that a standard normal variable is below x.
 
-    Source: Hendrycks and Gimpel 2016, "Gaussian Error Linear Units". RuntimeError for another `approximate`.
+    Source: Hendrycks and Gimpel 2016, "Gaussian Error Linear Units". RuntimeError for an unknown `approximate`.
     """
     if approximate not in ("none", "tanh"):
         raise RuntimeError(located("approximate argument must be either none or tanh."))
@@ -144,7 +149,7 @@ def _mish(x: Any) -> Any:
 
 
 def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
-    """log(1 + exp(beta * x)) / beta, and x itself where beta * x is above `threshold`."""
+    """log(1 + exp(beta * x)) / beta, and x if beta * x is above `threshold`."""
     return activations.softplus(floating(input), beta=float(beta), threshold=float(threshold))
 
 
@@ -176,7 +181,10 @@ def tanh_(input: Any) -> Any:
 
 
 def glu(input: Any, dim: int = -1) -> Any:
-    """The first half along `dim` times the sigmoid of the second. RuntimeError if the length is odd."""
+    """Multiply the first half along `dim` by the sigmoid of the second half.
+
+    RuntimeError if the length is odd.
+    """
     x = floating(input)
     if not x.shape:
         raise size_error("glu does not support scalars because halving size must be even")
@@ -241,7 +249,7 @@ def _hardswish(x: Any) -> Any:
 
 
 def hardshrink(input: Any, lambd: float = 0.5) -> Any:
-    """0 from -lambd to lambd, x elsewhere."""
+    """0 for abs(x) <= lambd, and x otherwise."""
     return _hardshrink(floating(input), lambd)
 
 
@@ -251,7 +259,10 @@ def _hardshrink(x: Any, lambd: float) -> Any:
 
 
 def softshrink(input: Any, lambd: float = 0.5) -> Any:
-    """0 from -lambd to lambd, x nearer to 0 by lambd elsewhere. RuntimeError if lambd is negative."""
+    """0 for abs(x) <= lambd, and x moved towards 0 by lambd otherwise.
+
+    RuntimeError if lambd is negative.
+    """
     x = floating(input)
     if lambd < 0:
         most = np.finfo(x.dtype).max
@@ -268,7 +279,7 @@ def _softshrink(x: Any, lambd: float) -> Any:
 
 @updating
 def threshold(input: Any, threshold: float, value: float) -> Any:
-    """x above the threshold, `value` elsewhere."""
+    """x for x > threshold, and `value` otherwise."""
     if is_whole(input):
         threshold, value = int(threshold), int(value)
     return _threshold(one(input), threshold, value)

@@ -23,7 +23,7 @@ __all__ = ["pairwise_distance", "pixel_shuffle", "pixel_unshuffle", "scaled_dot_
 
 
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Any:
-    """The p-norm of x1 - x2 + eps along the last dimension."""
+    """Return the p-norm of x1 - x2 + eps along the last dimension."""
     x, y = promoted(in_floats(arrays(x1, x2)))
     return as_node("NormBackward1", _length, add(subtract(x, y), eps), p, keepdim)
 
@@ -98,12 +98,13 @@ def scaled_dot_product_attention(
     query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
     scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
-    """softmax(query @ key.T * scale + mask) @ value, for (..., L, E), (..., S, E) and (..., S, V).
+    """softmax(query @ key.T * scale + mask) @ value.
 
-    `scale` is 1 / sqrt(E) by default. A boolean mask is true at positions that take part, a floating mask is added.
-    `is_causal` masks later positions, and excludes another mask (RuntimeError). Fully masked rows are 0. Weights are
-    dropped with probability `dropout_p`. With `enable_gqa`, (..., H, S, E) of `key` and `value` may have fewer heads,
-    each for several of `query`.
+    The shapes are (..., L, E), (..., S, E) and (..., S, V). The default of `scale` is 1 / sqrt(E). A boolean mask is
+    true at positions that take part, and a floating mask is added. `is_causal` masks later positions, and excludes
+    another mask (RuntimeError). Rows that are masked completely are 0. Weights are dropped with probability
+    `dropout_p`. With `enable_gqa`, `key` and `value` (..., H, S, E) may have fewer heads than `query`; each head is
+    then used for several heads of `query`.
     """
     if is_causal and attn_mask is not None:
         raise RuntimeError(

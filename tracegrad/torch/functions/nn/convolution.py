@@ -123,7 +123,7 @@ def _paddings(padding: Any, stride: Sizes, spans: Sizes) -> tuple[Sizes, Sizes]:
 
 def conv1d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
            groups: int = 1) -> Any:  # fmt: skip
-    """The correlation of `input`, (N, C, d), with `weight`, (O, C / groups, k), plus `bias`, (O).
+    """Correlate an input (N, C, d) with a weight (O, C / groups, k), and add the bias.
 
     >>> import numpy as np
     >>> conv1d(np.array([[[1.0, 2.0, 4.0]]]), np.array([[[1.0, -1.0]]])).tolist()
@@ -134,16 +134,16 @@ def conv1d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: 
 
 def conv2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
            groups: int = 1) -> Any:  # fmt: skip
-    """The correlation of `input`, (N, C, d1, d2), with `weight`, (O, C / groups, k1, k2), plus `bias`, (O).
+    """Correlate an input (N, C, d1, d2) with a weight (O, C / groups, k1, k2), and add the bias.
 
-    `padding` may be "valid", none, or "same", as much as keeps the sizes. RuntimeError if the sizes do not fit.
+    The padding "valid" is none, and "same" keeps the sizes. RuntimeError if the sizes do not fit.
     """
     return _convolution(input, weight, bias, stride, padding, dilation, groups, 2)
 
 
 def conv3d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
            groups: int = 1) -> Any:  # fmt: skip
-    """Convolve over three dimensions, as `conv2d`."""
+    """Correlate over three dimensions, as `conv2d`."""
     return _convolution(input, weight, bias, stride, padding, dilation, groups, 3)
 
 
@@ -215,10 +215,10 @@ def _outputs(x: Any, w: Any, bias: list[Any], groups: int) -> int:
 
 def conv_transpose1d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
                      output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Any:  # fmt: skip
-    """Transposed convolution: the gradient of `conv1d` with this `weight`, (C, O / groups, k).
+    """Compute the transposed convolution: the gradient of `conv1d` with respect to its input.
 
-    For `input`, (N, C, d), the output has (d - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1
-    elements; `bias`, (O), is added. RuntimeError if the sizes do not fit.
+    For an input (N, C, d), the output has (d - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1
+    elements in the last dimension. RuntimeError if the sizes do not fit.
 
     >>> import numpy as np
     >>> conv_transpose1d(np.array([[[1.0, 2.0]]]), np.array([[[1.0, -1.0]]]), stride=2).tolist()
@@ -229,11 +229,11 @@ def conv_transpose1d(input: Any, weight: Any, bias: Any = None, stride: Any = 1,
 
 def conv_transpose2d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
                      output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Any:  # fmt: skip
-    """Transposed convolution over two dimensions: `input` (N, C, d1, d2), `weight` (C, O / groups, k1, k2)."""
+    """Compute the transposed convolution over two dimensions, as `conv_transpose1d`."""
     return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 2)
 
 
 def conv_transpose3d(input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
                      output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Any:  # fmt: skip
-    """Transposed convolution over three dimensions."""
+    """Compute the transposed convolution over three dimensions, as `conv_transpose1d`."""
     return _transposed(input, weight, bias, stride, padding, output_padding, groups, dilation, 3)

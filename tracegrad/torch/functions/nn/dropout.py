@@ -18,11 +18,10 @@ __all__ = ["dropout", "dropout1d", "dropout2d", "dropout3d"]
 
 
 def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """`input` with each element 0 with probability `p`, and the others larger by 1 / (1 - p); not changed unless
-    `training`.
+    """Set elements to 0 with probability `p`, and multiply the others by 1 / (1 - p).
 
-    Draws from the default generator, which `manual_seed` sets; within a trace, at each call. ValueError if p is no
-    probability.
+    Without `training`, the input is returned. Random numbers come from the default generator, which `manual_seed` sets;
+    in a trace, they are drawn at each call. ValueError if `p` is no probability.
 
     >>> dropout(np.ones(2), training=False).tolist()
     [1.0, 1.0]
@@ -32,17 +31,17 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = F
 
 
 def dropout1d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """`dropout` of whole channels: of (N, C, L), or of (C, L)."""
+    """Apply `dropout` to whole channels of an input (N, C, L) or (C, L)."""
     return _of_channels("dropout1d", input, 1, p, training, inplace)
 
 
 def dropout2d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """`dropout` of whole channels: of (N, C, H, W), or of (C, H, W)."""
+    """Apply `dropout` to whole channels of an input (N, C, H, W) or (C, H, W)."""
     return _of_channels("dropout2d", input, 2, p, training, inplace)
 
 
 def dropout3d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """`dropout` of whole channels: of (N, C, D, H, W), or of (C, D, H, W)."""
+    """Apply `dropout` to whole channels of an input (N, C, D, H, W) or (C, D, H, W)."""
     return _of_channels("dropout3d", input, 3, p, training, inplace)
 
 

@@ -25,7 +25,7 @@ __all__ = ["embedding", "linear"]
 
 
 def linear(input: Any, weight: Any, bias: Any = None) -> Any:
-    """input @ weight.T + bias, for an input of shape (..., n), a weight of shape (m, n) or (n), a bias of shape (m).
+    """input @ weight.T + bias.
 
     RuntimeError if the sizes do not fit.
 
@@ -52,10 +52,11 @@ def embedding(
     input: Any, weight: Any, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
     scale_grad_by_freq: bool = False, sparse: bool = False,
 ) -> Any:  # fmt: skip
-    """Select the rows of `weight` at the indices `input`; the row `padding_idx` gets no gradient.
+    """Select the rows of `weight` at the indices `input`.
 
-    With `max_norm`, the selected rows are first scaled down in `weight` itself to that `norm_type`-norm. IndexError for
-    an index out of range, UnsupportedError for `scale_grad_by_freq` and `sparse`.
+    The row `padding_idx` gets no gradient. With `max_norm`, the selected rows are first scaled down in `weight` itself
+    to this `norm_type`-norm. IndexError for an index out of range, UnsupportedError for `scale_grad_by_freq` and
+    `sparse`.
 
     >>> import numpy as np
     >>> embedding(np.array([2, 0]), np.array([[1.0], [2.0], [3.0]])).tolist()

@@ -79,7 +79,7 @@ def _in_dtype_of(like: Any, *xs: Any) -> list[Any]:
 
 
 def mse_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any:
-    """The square of input - target.
+    """(input - target)**2.
 
     >>> import numpy as np
     >>> mse_loss(np.array([1.0, 2.0]), np.array([1.0, 4.0])).item()
@@ -98,15 +98,17 @@ def _mse_loss(x: Any, y: Any, how: str) -> Any:
 
 
 def l1_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any:
-    """The magnitude of input - target."""
+    """abs(input - target)."""
     x, y = _beside(input, target)
     how, loss = checked(reduction), absolute(subtract(x, y))
     return loss if how == "none" else reductions.mean(loss) if how == "mean" else reductions.sum(loss)
 
 
 def smooth_l1_loss(input: Any, target: Any, *, reduction: str = "mean", beta: float = 1.0) -> Any:
-    """d**2 / (2 * beta) where |d| < beta, |d| - beta / 2 elsewhere, d being input - target (Girshick 2015, "Fast
-    R-CNN"). RuntimeError if beta is negative."""
+    """d**2 / (2 * beta) if abs(d) < beta, and abs(d) - beta / 2 otherwise, for d = input - target.
+
+    Source: Girshick 2015, "Fast R-CNN". RuntimeError if `beta` is negative.
+    """
     if beta < 0:
         raise RuntimeError(located("smooth_l1_loss does not support negative values for beta."))
     if beta == 0:
@@ -123,9 +125,9 @@ def _smooth_l1_loss(x: Any, y: Any, how: str, beta: float) -> Any:
 
 
 def huber_loss(input: Any, target: Any, *, reduction: str = "mean", weight: Any = None, delta: float = 1.0) -> Any:
-    """d**2 / 2 where |d| <= delta, delta * (|d| - delta / 2) elsewhere, d being input - target (Huber 1964).
+    """d**2 / 2 if abs(d) <= delta, and delta * (abs(d) - delta / 2) otherwise, for d = input - target.
 
-    RuntimeError if delta is not positive.
+    Source: Huber 1964. RuntimeError if `delta` is not positive.
     """
     if delta <= 0:
         raise RuntimeError(located("huber_loss does not support non-positive values for delta."))
@@ -154,7 +156,7 @@ def _huber(x: Any, y: Any, delta: float) -> Any:
 
 
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
-    """The cosine of the angle between vectors along `dim`, their norms being taken as at least `eps`."""
+    """Return the cosine of the angle between vectors along `dim`; norms are at least `eps`."""
     x, y = broadcast_arrays("cosine_similarity", promoted(in_floats(arrays(x1, x2))))
     return reductions.sum(multiply(*(_unit(v, dim, eps) for v in (x, y))), dim)
 
@@ -167,11 +169,10 @@ def _unit(x: Any, dim: int, eps: float) -> Any:
 # -- of probabilities ----------------------------------------------------------------------------------------------
 def nll_loss(input: Any, target: Any, weight: Any = None, size_average: None = None, ignore_index: int = -100,
              reduce: None = None, reduction: str = "mean") -> Any:  # fmt: skip
-    """Negative log likelihood: -input[n, target[n]].
+    """Return the negative log-likelihood, -input[n, target[n]].
 
-    Log-probabilities have shape (N, C), (C) or (N, C, d1, ...), and classes shape (N), () or (N, d1, ...). `weight` has
-    one factor for each class; the mean is weighted by these factors. Elements of class `ignore_index` are ignored.
-    IndexError for another class out of range.
+    The log-probabilities are (N, C), (C,) or (N, C, d1, ...), and the classes are (N,), () or (N, d1, ...). The mean is
+    weighted by `weight`. Elements of the class `ignore_index` are left out. IndexError for another class out of range.
     """
     require_one_dtype(input, weight, "expected scalar type {A} but found {B}")
     x, y = arrays(input, target)
@@ -221,11 +222,11 @@ def _nll_loss(x: Any, skipped: Any, classes: Any, factor: Any, how: str) -> Any:
 
 def cross_entropy(input: Any, target: Any, weight: Any = None, size_average: None = None, ignore_index: int = -100,
                   reduce: None = None, reduction: str = "mean", label_smoothing: float = 0.0) -> Any:  # fmt: skip
-    """The negative logarithm of the softmax of `input` over its classes (dimension 1, or 0 if it has one only), at the
-    classes `target`, or averaged by the probabilities `target`, an array of floats of the shape of `input`.
+    """Return the negative logarithm of the softmax over the classes, at the target classes.
 
-    `weight` has a factor for each class. With `label_smoothing` the target is a mixture with the uniform distribution
-    (Szegedy et al. 2016, "Rethinking the Inception Architecture"). RuntimeError if that is not between 0 and 1.
+    The classes are dimension 1, or dimension 0 of a vector. If the target has probabilities of the classes, the result
+    is the average with these weights. With `label_smoothing` the target is mixed with the uniform distribution (Szegedy
+    et al. 2016, "Rethinking the Inception Architecture"). RuntimeError if `label_smoothing` is not between 0 and 1.
 
     >>> import numpy as np
     >>> round(cross_entropy(np.array([[0.0, 0.0]]), np.array([1])).item(), 4)
@@ -277,7 +278,7 @@ def _soft_cross_entropy(logs: Any, y: Any, weight: Any, how: str, smoothing: flo
 
 def binary_cross_entropy(input: Any, target: Any, weight: Any = None, size_average: None = None, reduce: None = None,
                          reduction: str = "mean") -> Any:  # fmt: skip
-    """-(target * log(input) + (1 - target) * log(1 - input)), logarithms being taken as at least -100.
+    """-(target * log(input) + (1 - target) * log(1 - input)); the logarithms are at least -100.
 
     ValueError if the shapes differ.
     """
@@ -303,9 +304,9 @@ def _binary_cross_entropy(x: Any, y: Any, weight: Any, how: str) -> Any:
 def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None, size_average: None = None,
                                      reduce: None = None, reduction: str = "mean",
                                      pos_weight: Any = None) -> Any:  # fmt: skip
-    """`binary_cross_entropy` of sigmoid(input), without overflow; `pos_weight` is a factor of the term with `target`.
+    """`binary_cross_entropy` of sigmoid(input), without overflow.
 
-    ValueError if the shapes differ.
+    The term with the target is multiplied by `pos_weight`. ValueError if the shapes differ.
 
     >>> import numpy as np
     >>> binary_cross_entropy_with_logits(np.array([1000.0, -1000.0]), np.array([1.0, 1.0]), reduction="none").tolist()
@@ -331,8 +332,7 @@ def kl_div(input: Any, target: Any, size_average: None = None, reduce: None = No
            log_target: bool = False) -> Any:  # fmt: skip
     """target * (log(target) - input), for log-probabilities `input`.
 
-    `log_target` says that `target` is log(target). `reduction` may also be "batchmean", the sum over the size of
-    dimension 0.
+    `reduction` may also be "batchmean": the sum divided by the size of dimension 0.
     """
     x, y = promoted(in_floats(arrays(input, target)))
     loss = multiply(exp(y), subtract(y, x)) if log_target else subtract(xlogy(y, y), multiply(y, x))

@@ -44,7 +44,10 @@ def _floats(*xs: Any) -> list[Any]:
 
 def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0, size_average: None = None,
                         reduce: None = None, reduction: str = "mean") -> Any:  # fmt: skip
-    """max(0, margin - target * (input1 - input2)): `target` is 1 where the first is to be larger, else -1."""
+    """max(0, margin - target * (input1 - input2)).
+
+    The target is 1 if the first input is to be the larger one, and -1 otherwise.
+    """
     x, y, t = _floats(input1, input2, target)
     if not len(x.shape) == len(y.shape) == len(t.shape):
         raise size_error(
@@ -56,7 +59,7 @@ def margin_ranking_loss(input1: Any, input2: Any, target: Any, margin: float = 0
 
 def hinge_embedding_loss(input: Any, target: Any, margin: float = 1.0, size_average: None = None, reduce: None = None,
                          reduction: str = "mean") -> Any:  # fmt: skip
-    """The distance `input` where `target` is 1, and max(0, margin - input) where it is -1."""
+    """`input` for the target 1, and max(0, margin - input) for the target -1."""
     x, t = _floats(input, target)
     apart = where(not_equal(t, 1), clamp_min(subtract(margin, x), 0), 0.0)
     return mean_or_sum(add(apart, where(not_equal(t, -1), x, 0.0)), checked(reduction))
@@ -64,7 +67,10 @@ def hinge_embedding_loss(input: Any, target: Any, margin: float = 1.0, size_aver
 
 def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float = 0, size_average: None = None,
                           reduce: None = None, reduction: str = "mean") -> Any:  # fmt: skip
-    """1 - cos where `target` is 1, and max(0, cos - margin) where it is -1: vectors, or rows of matrices."""
+    """1 - cos for the target 1, and max(0, cos - margin) for the target -1.
+
+    cos is the cosine of the angle between vectors, or between rows of matrices.
+    """
     x, y, t = _floats(input1, input2, target)
     if len(t.shape) > 1:
         raise size_error("0D or 1D target tensor expected, multi-target not supported")
@@ -78,8 +84,10 @@ def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float =
 def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2, eps: float = 1e-6,
                         swap: bool = False, size_average: None = None, reduce: None = None,
                         reduction: str = "mean") -> Any:  # fmt: skip
-    """max(0, margin + d(anchor, positive) - d(anchor, negative)) of the p-norms d of differences, or with `swap` of
-    d(positive, negative) where that is less."""
+    """max(0, margin + d(anchor, positive) - d(anchor, negative)), for the p-norm d of a difference.
+
+    With `swap`, d(positive, negative) is used if it is smaller than d(anchor, negative).
+    """
     if margin <= 0:
         raise ValueError(located(f"margin must be greater than 0, got {margin}"))
     near, far = (pairwise_distance(anchor, x, p, eps) for x in (positive, negative))
@@ -97,8 +105,11 @@ def soft_margin_loss(input: Any, target: Any, size_average: None = None, reduce:
 
 def poisson_nll_loss(input: Any, target: Any, log_input: bool = True, full: bool = False, size_average: None = None,
                      eps: float = 1e-8, reduce: None = None, reduction: str = "mean") -> Any:  # fmt: skip
-    """The negative logarithm of a Poisson probability of `target`, whose mean is exp(input), or `input` unless
-    `log_input`; without the part that depends on the target alone, unless `full`: Stirling's for targets above 1."""
+    """Return the negative logarithm of a Poisson probability of `target`, whose mean is exp(input).
+
+    Without `log_input`, the mean is `input`. The part that depends on the target only is left out, unless `full`: then
+    Stirling's approximation is added for targets above 1.
+    """
     x, t = _floats(input, target)
     loss = subtract(exp(x), multiply(t, x)) if log_input else subtract(x, multiply(t, log(add(x, eps))))
     if full:
@@ -111,9 +122,9 @@ def poisson_nll_loss(input: Any, target: Any, log_input: bool = True, full: bool
 
 def gaussian_nll_loss(input: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6,
                       reduction: str = "mean") -> Any:  # fmt: skip
-    """Negative log of a Gaussian density of `target` with mean `input` and variance `var`.
+    """Return the negative logarithm of a Gaussian density of `target` with mean `input` and variance `var`.
 
-    The variance is clamped to at least `eps`, without an effect on its derivative; log(2 pi) / 2 is added with `full`.
+    The variance is clamped to at least `eps`, without an effect on its derivative. With `full`, log(2 pi) / 2 is added.
     """
     x, t, v = _floats(input, target, var)
     if v.shape != x.shape and v.shape == x.shape[:-1]:

@@ -31,11 +31,10 @@ def multi_head_attention_forward(
     v_proj_weight: Any = None, static_k: Any = None, static_v: Any = None, average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """Attention of `num_heads` heads with input and output projections (Vaswani et al. 2017).
+    """Compute attention of several heads with input and output projections (Vaswani et al. 2017).
 
-    `query` is (L, N, E) or (L, E), `key` and `value` (S, N, ...) or (S, ...). The result is the output, in the shape of
-    the query, and the weights: (N, L, S) or (L, S) with `average_attn_weights`, else (N, heads, L, S), and None unless
-    `need_weights`. UnsupportedError for `static_k` and `static_v`.
+    The output has the shape of the query. The weights are (N, L, S) or (L, S) with `average_attn_weights`, (N, heads,
+    L, S) otherwise, and None without `need_weights`. UnsupportedError for `static_k` and `static_v`.
     """
     if static_k is not None or static_v is not None:
         raise refuse("multi_head_attention_forward with static_k or static_v", "project keys and values by weights")

@@ -20,6 +20,7 @@ from tracegrad.ops.shape import linear as moves
 from tracegrad.ops.shape.linear import cast, reshape
 from tracegrad.torch.functions.core.dims import integers, one, size_error
 from tracegrad.torch.functions.core.operands import as_node
+from tracegrad.torch.functions.core.parameter_table import FUNCTION_DOCS
 from tracegrad.torch.functions.math.extrema import amax, amin
 from tracegrad.torch.functions.math.statistics import pdist
 from tracegrad.torch.functions.nn.activations import (
@@ -138,10 +139,10 @@ __all__ = [
 
 
 def one_hot(tensor: Any, num_classes: int = -1) -> Any:
-    """Encode each integer k of `tensor` as a row of `num_classes` integers, 1 at k and 0 elsewhere.
+    """Encode each integer k as a row of `num_classes` integers, 1 at k and 0 elsewhere.
 
-    Without `num_classes` the largest integer decides. RuntimeError for an integer that is negative or too large. Within
-    `vmap`, where no integer is known yet, such an integer has a row of zeros, as in PyTorch.
+    RuntimeError for an integer that is negative or too large. In `vmap`, where no integer is known, such an integer has
+    a row of zeros, as in PyTorch.
 
     >>> one_hot(np.array([1, 0]), 3).tolist()
     [[0, 1, 0], [1, 0, 0]]
@@ -187,10 +188,11 @@ _NODE = {"reflect": "ReflectionPad", "replicate": "ReplicationPad"}
 
 
 def pad(input: Any, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
-    """Pad `input`: `pad` has a pair of counts for the last dimension, then for the one before it, and so on.
+    """Add elements at the ends of the last dimensions.
 
-    A negative count removes elements. `mode` chooses the new elements: "constant", `value` or 0; "reflect", "replicate"
-    or "circular", elements of `input`.
+    `pad` has a pair of counts for the last dimension, then a pair for the dimension before it, and so on. A negative
+    count removes elements. In mode "constant" the new elements are `value`, or 0; in the other modes they are elements
+    of the input.
 
     >>> pad(np.array([[1, 2]]), (1, 2)).tolist()
     [[0, 1, 2, 0, 0]]
@@ -240,3 +242,6 @@ def _cut(x: Any, pairs: list[tuple[int, int]]) -> Any:
         if before < 0 or after < 0:
             x = along(x, k, max(-before, 0), x.shape[k] - max(-after, 0))
     return x
+
+
+FUNCTION_DOCS.document(globals(), __all__)

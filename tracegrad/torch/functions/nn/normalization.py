@@ -49,7 +49,7 @@ def _given(x: Any, *values: Any) -> list[Any]:
 
 # -- over the last dimensions --------------------------------------------------------------------------------------
 def normalize(input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> Any:
-    """`input` over its p-norm along `dim`, the norm being taken as at least `eps`.
+    """Divide by the p-norm along `dim`, or by `eps` if the norm is smaller.
 
     >>> normalize(np.array([[3.0, 4.0]])).tolist()
     [[0.6, 0.8]]
@@ -79,10 +79,9 @@ def _last(input: Any, normalized_shape: Sequence[int], **parameters: Any) -> tup
 
 def layer_norm(input: Any, normalized_shape: Sequence[int], weight: Any = None, bias: Any = None,
                eps: float = 1e-5) -> Any:  # fmt: skip
-    """`input` with mean 0 and variance 1 over its last dimensions, which have `normalized_shape`; then times `weight`
-    plus `bias` of that shape (Ba et al. 2016, "Layer Normalization").
+    """Normalize the last dimensions to mean 0 and variance 1 (Ba et al. 2016, "Layer Normalization").
 
-    RuntimeError if the shapes do not fit.
+    The result is multiplied by `weight`, and `bias` is added. RuntimeError if the shapes do not fit.
 
     >>> layer_norm(np.array([[1.0, 3.0]]), (2,), eps=0.0).tolist()
     [[-1.0, 1.0]]
@@ -98,8 +97,9 @@ def _layer_norm(x: Any, weight: Any, bias: Any, count: int, eps: float) -> Any:
 
 
 def rms_norm(input: Any, normalized_shape: Sequence[int], weight: Any = None, eps: float | None = None) -> Any:
-    """`input` over the root of the mean of its squares over the last dimensions, which have `normalized_shape`; then
-    times `weight` of that shape (Zhang and Sennrich 2019). `eps` is the distance of 1 to the next number unless given.
+    """Divide by the root mean square over the last dimensions (Zhang and Sennrich 2019).
+
+    The result is multiplied by `weight`. The default of `eps` is the distance of 1 to the next number.
 
     >>> rms_norm(np.array([[3.0, 3.0]]), (2,), eps=0.0).tolist()
     [[1.0, 1.0]]
@@ -128,11 +128,11 @@ def _per_channel(x: Any) -> tuple[int, ...]:
 
 def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
                training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Any:  # fmt: skip
-    """Batch normalization of `input`, (N, C, ...): mean 0 and variance 1 in each channel.
+    """Normalize each channel of an input (N, C, ...) to mean 0 and variance 1 (Ioffe and Szegedy 2015).
 
-    Source: Ioffe and Szegedy 2015. The result is multiplied by `weight`, and `bias` is added, (C) each. With `training`
-    it uses the mean and variance of the input, which update `running_mean` and `running_var`, if passed, with the share
-    `momentum`; else it uses these. RuntimeError if the sizes do not fit.
+    The result is multiplied by `weight`, and `bias` is added. In training, the mean and the variance are those of the
+    input, and they update `running_mean` and `running_var` with the share `momentum`. Otherwise these running
+    statistics are used. RuntimeError if the sizes do not fit.
 
     >>> batch_norm(np.array([[1.0], [3.0]]), None, None, training=True, eps=0.0).tolist()
     [[-1.0], [1.0]]
@@ -181,7 +181,7 @@ def _by_statistics(x: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: flo
 
 def instance_norm(input: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None,
                   use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5) -> Any:  # fmt: skip
-    """Instance normalization: mean 0 and variance 1 in each channel of each example (Ulyanov et al. 2016)."""
+    """Normalize each channel of each example to mean 0 and variance 1 (Ulyanov et al. 2016)."""
     x = floating(input)
     if not use_input_stats:
         return batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)
@@ -202,10 +202,10 @@ def _by_example(x: Any, weight: Any, bias: Any, eps: float) -> Any:
 
 
 def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
-    """`input`, (N, C, ...), with mean 0 and variance 1 in each of `num_groups` groups of channels of each example; then
-    times `weight` plus `bias`, (C) each (Wu and He 2018).
+    """Normalize groups of channels of each example to mean 0 and variance 1 (Wu and He 2018).
 
-    RuntimeError if the channels cannot be divided so.
+    The input is (N, C, ...). The result is multiplied by `weight`, and `bias` is added. RuntimeError if the channels
+    cannot be divided into `num_groups` groups.
 
     >>> group_norm(np.array([[1.0, 3.0, 2.0, 6.0]]), 2, eps=0.0).tolist()
     [[-1.0, 1.0, -1.0, 1.0]]
@@ -225,8 +225,10 @@ def _group_norm(x: Any, weight: Any, bias: Any, groups: int, eps: float) -> Any:
 
 
 def local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Any:
-    """`input`, (N, C, ...), over (k + alpha m)**beta, m being the mean of the squares of `size` neighbouring channels
-    (Krizhevsky et al. 2012)."""
+    """Divide by (k + alpha * m)**beta, where m is the mean of squares of neighbouring channels.
+
+    The input is (N, C, ...). Source: Krizhevsky et al. 2012.
+    """
     x = floating(input)
     return as_node("DivBackward0", _local_response_norm, x, size, alpha, beta, k)
 

@@ -140,15 +140,19 @@ def _max_pool(count: int, input: Any, kernel_size: Any, stride: Any, padding: An
 
 def max_pool1d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
                ceil_mode: bool = False, return_indices: bool = False) -> Any:  # fmt: skip
-    """The maximum of each window; of equal ones the first has the derivative. `stride` is the size unless given."""
+    """Return the maxima of windows of the last dimension.
+
+    The default stride is the size of a window. Of equal elements, the first one has the derivative.
+    """
     return _max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
 def max_pool2d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
                ceil_mode: bool = False, return_indices: bool = False) -> Any:  # fmt: skip
-    """The maximum of each window; of equal ones the first has the derivative. `stride` is the size unless given.
+    """Return the maxima of windows of the last two dimensions.
 
-    With `return_indices` also its number, in row-major order, among the elements of the dimensions that are pooled.
+    The default stride is the size of a window. Of equal elements, the first one has the derivative. Indices count the
+    elements of the pooled dimensions in row-major order.
 
     >>> max_pool2d(np.arange(16.0).reshape(1, 4, 4), 2).tolist()
     [[[5.0, 7.0], [13.0, 15.0]]]
@@ -158,7 +162,7 @@ def max_pool2d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 
 
 def max_pool3d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
                ceil_mode: bool = False, return_indices: bool = False) -> Any:  # fmt: skip
-    """Maximum pooling over three dimensions, as `max_pool2d`."""
+    """Return the maxima of windows of the last three dimensions, as `max_pool2d`."""
     return _max_pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -182,13 +186,13 @@ def _avg_pool(count: int, input: Any, kernel_size: Any, stride: Any, padding: An
 
 def avg_pool1d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                count_include_pad: bool = True) -> Any:  # fmt: skip
-    """The mean of each window; `count_include_pad` says that the zeros of the padding count."""
+    """Average windows of the last dimension."""
     return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
 def avg_pool2d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                count_include_pad: bool = True, divisor_override: int | None = None) -> Any:  # fmt: skip
-    """The mean of each window; `count_include_pad` says that the zeros of the padding count.
+    """Average windows of the last two dimensions.
 
     >>> avg_pool2d(np.arange(16.0).reshape(1, 4, 4), 2).tolist()
     [[[2.5, 4.5], [10.5, 12.5]]]
@@ -198,7 +202,7 @@ def avg_pool2d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 
 
 def avg_pool3d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                count_include_pad: bool = True, divisor_override: int | None = None) -> Any:  # fmt: skip
-    """Average pooling over three dimensions, as `avg_pool2d`."""
+    """Average windows of the last three dimensions."""
     return _avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
@@ -210,7 +214,7 @@ def _lp_pool(count: int, input: Any, norm_type: float, kernel_size: Any, stride:
 
 
 def lp_pool1d(input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
-    """The root of the sum of each window's elements to the power `norm_type`.
+    """Return the norms of windows of the last dimension: the sum of powers to the power 1 / `norm_type`.
 
     >>> lp_pool1d(np.array([[3.0, 4.0]]), 2, 2).tolist()
     [[5.0]]
@@ -219,12 +223,12 @@ def lp_pool1d(input: Any, norm_type: float, kernel_size: Any, stride: Any = None
 
 
 def lp_pool2d(input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
-    """Power-average pooling over two dimensions, as `lp_pool1d`."""
+    """Return the norms of windows of the last two dimensions, as `lp_pool1d`."""
     return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 def lp_pool3d(input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Any:
-    """Power-average pooling over three dimensions, as `lp_pool1d`."""
+    """Return the norms of windows of the last three dimensions, as `lp_pool1d`."""
     return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)
 
 
@@ -267,7 +271,7 @@ def _averaged(x: Any, tables: list[Any]) -> Any:
 
 
 def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any:
-    """The means of `output_size` windows that cover the last dimension.
+    """Average `output_size` windows that cover the last dimension.
 
     >>> adaptive_avg_pool1d(np.array([[1.0, 2.0, 3.0]]), 2).tolist()
     [[1.5, 2.5]]
@@ -276,13 +280,15 @@ def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any:
 
 
 def adaptive_avg_pool2d(input: Any, output_size: Any) -> Any:
-    """The means of windows that cover the last two dimensions, as many as `output_size` says; None leaves one as it
-    is."""
+    """Average windows that cover the last two dimensions.
+
+    `output_size` has the numbers of windows. None keeps a size.
+    """
     return _adaptive(input, output_size, 2)
 
 
 def adaptive_avg_pool3d(input: Any, output_size: Any) -> Any:
-    """Adaptive average pooling over three dimensions, as `adaptive_avg_pool2d`."""
+    """Average windows that cover the last three dimensions, as `adaptive_avg_pool2d`."""
     return _adaptive(input, output_size, 3)
 
 
@@ -320,7 +326,7 @@ def _numbers(shape: Sizes, out: Sizes) -> Any:
 
 
 def adaptive_max_pool1d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
-    """The maxima of `output_size` windows that cover the last dimension; also their numbers if `return_indices`.
+    """Return the maxima of `output_size` windows that cover the last dimension.
 
     >>> adaptive_max_pool1d(np.array([[1.0, 2.0, 3.0]]), 2).tolist()
     [[2.0, 3.0]]
@@ -329,12 +335,12 @@ def adaptive_max_pool1d(input: Any, output_size: Any, return_indices: bool = Fal
 
 
 def adaptive_max_pool2d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
-    """Adaptive maximum pooling over two dimensions, as `adaptive_max_pool1d`; None keeps a size."""
+    """Return the maxima of windows that cover the last two dimensions; None keeps a size."""
     return _adaptive_max(2, input, output_size, return_indices)
 
 
 def adaptive_max_pool3d(input: Any, output_size: Any, return_indices: bool = False) -> Any:
-    """Adaptive maximum pooling over three dimensions, as `adaptive_max_pool1d`; None keeps a size."""
+    """Return the maxima of windows that cover the last three dimensions; None keeps a size."""
     return _adaptive_max(3, input, output_size, return_indices)
 
 
@@ -368,7 +374,7 @@ def _unpooled(x: Any, index: Any, count: int, out: Sizes) -> Any:
 
 def max_unpool1d(input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
                  output_size: Any = None) -> Any:  # fmt: skip
-    """Zeros with `input` where `indices`, which `max_pool1d` gives, say that the maxima were.
+    """Invert `max_pool1d`: write each element of the input to its index, and zeros elsewhere.
 
     >>> max_unpool1d(np.array([[5.0, 7.0]]), np.array([[1, 2]]), 2).tolist()
     [[0.0, 5.0, 7.0, 0.0]]
@@ -378,11 +384,11 @@ def max_unpool1d(input: Any, indices: Any, kernel_size: Any, stride: Any = None,
 
 def max_unpool2d(input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
                  output_size: Any = None) -> Any:  # fmt: skip
-    """Invert maximum pooling over two dimensions, as `max_unpool1d`."""
+    """Invert `max_pool2d`: write each element of the input to its index, and zeros elsewhere."""
     return _max_unpool(2, input, indices, kernel_size, stride, padding, output_size)
 
 
 def max_unpool3d(input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
                  output_size: Any = None) -> Any:  # fmt: skip
-    """Invert maximum pooling over three dimensions, as `max_unpool1d`."""
+    """Invert `max_pool3d`: write each element of the input to its index, and zeros elsewhere."""
     return _max_unpool(3, input, indices, kernel_size, stride, padding, output_size)

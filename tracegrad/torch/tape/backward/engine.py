@@ -28,14 +28,34 @@ def backward(
     create_graph: bool = False,
     inputs: Any = None,
 ) -> None:
-    """Add the derivative of the sum of `tensors`, weighted by `grad_tensors`, to the `grad` of the leaves.
+    """Add the derivative of a weighted sum of Tensors to the `grad` of the leaves.
 
-    With `inputs`, only their `grad` changes; non-leaves among them retain it. Scalars need no weight. Without
-    `retain_graph` (by default `create_graph`), the saved values of the tape are freed; with `create_graph`, the
-    gradients are recorded and can be differentiated.
+    Parameters
+    ----------
+    tensors : Tensor or sequence of Tensor
+        Tensors to differentiate, which require grad.
+    grad_tensors : Tensor or sequence of Tensor, optional
+        Weights, with the shapes of `tensors`. A scalar needs no weight.
+    retain_graph : bool, optional
+        Whether to keep the saved values of the tape for another backward pass. The default is `create_graph`.
+    create_graph : bool
+        Whether the gradients are recorded, so that they can be differentiated.
+    inputs : Tensor or sequence of Tensor, optional
+        Tensors whose `grad` changes. The default is all leaves.
 
-    RuntimeError for tensors that do not require grad, weights of another shape, no weight for a non-scalar tensor, and
-    a tape that has been freed or whose values were updated in place.
+    Raises
+    ------
+    RuntimeError
+        If a Tensor does not require grad, a weight has another shape, a Tensor with several elements has no weight, the
+        tape has been freed, or a saved value has been updated in place.
+
+    Examples
+    --------
+    >>> from tracegrad import tensor
+    >>> x = tensor([1.0, 2.0], requires_grad=True)
+    >>> backward((x * x).sum())
+    >>> x.grad
+    tensor([2., 4.])
     """
     outs = _listed(tensors)
     ins = None if inputs is None else _listed(inputs)
@@ -67,13 +87,41 @@ def grad(
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Any, ...]:
-    """Compute the derivatives of the sum of `outputs`, weighted by `grad_outputs`, with respect to `inputs`.
+    """Compute the derivatives of a weighted sum of Tensors with respect to inputs.
 
-    With `create_graph` they are recorded, so that derivatives of any order can be taken. An input that the outputs do
-    not depend on raises RuntimeError, or gives None with `allow_unused`, or zeros with `materialize_grads`. With
-    `is_grads_batched`, `grad_outputs` and the result have one more axis in front. `only_inputs` has no effect, as in
-    PyTorch.
+    Parameters
+    ----------
+    outputs : Tensor or sequence of Tensor
+        Tensors to differentiate.
+    inputs : Tensor, GradientEdge, or sequence of them
+        Tensors to differentiate with respect to.
+    grad_outputs : Tensor or sequence of Tensor, optional
+        Weights, with the shapes of `outputs`. A scalar needs no weight.
+    retain_graph : bool, optional
+        Whether to keep the saved values of the tape for another backward pass. The default is `create_graph`.
+    create_graph : bool
+        Whether the derivatives are recorded, so that they can be differentiated.
+    only_inputs : bool
+        Without effect, as in PyTorch.
+    allow_unused : bool, optional
+        Whether an input that the outputs do not depend on has the derivative None. Otherwise it is an error.
+    is_grads_batched : bool
+        Whether `grad_outputs` have a batch axis in front. The derivatives then have one, too.
+    materialize_grads : bool
+        Whether such an input has a derivative of zeros instead of None.
 
+    Returns
+    -------
+    tuple of Tensor
+        Derivatives, with the shapes of `inputs`.
+
+    Raises
+    ------
+    RuntimeError
+        As for `backward`, and if an input is not used.
+
+    Examples
+    --------
     >>> from tracegrad import tensor
     >>> x = tensor(3.0, requires_grad=True)
     >>> (g,) = grad(x * x * x, x, create_graph=True)

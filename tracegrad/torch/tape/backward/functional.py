@@ -21,7 +21,8 @@ from tracegrad.ops.shape.linear import fresh
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.backward import engine
 from tracegrad.torch.tape.recording.recorded_array import Recorded
-from tracegrad.torch.tape.tensors.tensor import TapeArray, Tensor, WeakArray
+from tracegrad.torch.tape.tensors.tape_array import TapeArray, WeakArray
+from tracegrad.torch.tape.tensors.tensor import Tensor
 from tracegrad.torch.tape.tensors.traced_tensor import TracedTensor
 
 __all__ = ["eager_vjp", "leads_out", "nodes_behind"]

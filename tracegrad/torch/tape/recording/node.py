@@ -129,7 +129,22 @@ def rewrap(array: Any, edge: Any) -> Any:
 
 
 class Node:
-    """One operation on the tape."""
+    """One operation on the tape: the `grad_fn` of its results.
+
+    Attributes
+    ----------
+    next_functions : tuple of (Node, int)
+        For each input, the node that it came from and the number of its output.
+    metadata : dict
+        Dictionary for notes on the node.
+
+    Examples
+    --------
+    >>> from tracegrad import tensor
+    >>> node = (tensor(2.0, requires_grad=True) * 3.0).grad_fn
+    >>> node.name(), node.next_functions[0][0].name()
+    ('MulBackward0', 'AccumulateGrad')
+    """
 
     __slots__ = ("__weakref__", "edges", "hooks", "number")
     # Whether `pull` takes a tuple of cotangents (None for zero), one for each output, instead of one cotangent.
@@ -182,7 +197,13 @@ class Node:
         return shown[0] if len(shown) == 1 else shown
 
     def name(self) -> str:
-        """Return the name PyTorch gives to the node of this operation."""
+        """Return the name that PyTorch gives to the node of this operation.
+
+        Returns
+        -------
+        str
+            Name, for example "MulBackward0".
+        """
         return type(self).__name__
 
     @property
@@ -204,11 +225,33 @@ class Node:
         return self.number
 
     def register_hook(self, fn: Callable[..., Any]) -> RemovableHandle:
-        """Call `fn(grad_inputs, grad_outputs)` after this node; it may return other grad_inputs."""
+        """Call a function after each backward pass through this node.
+
+        Parameters
+        ----------
+        fn : callable
+            Function `fn(grad_inputs, grad_outputs)`. It may return other grad_inputs.
+
+        Returns
+        -------
+        RemovableHandle
+            Handle whose `remove()` removes the hook.
+        """
         return RemovableHandle(self._hooks().after, fn)
 
     def register_prehook(self, fn: Callable[..., Any]) -> RemovableHandle:
-        """Call `fn(grad_outputs)` before this node; it may return other grad_outputs."""
+        """Call a function before each backward pass through this node.
+
+        Parameters
+        ----------
+        fn : callable
+            Function `fn(grad_outputs)`. It may return other grad_outputs.
+
+        Returns
+        -------
+        RemovableHandle
+            Handle whose `remove()` removes the hook.
+        """
         return RemovableHandle(self._hooks().before, fn)
 
     def __repr__(self) -> str:
@@ -233,9 +276,23 @@ def owned(ct: Any, given: set[int]) -> Any:
 
 
 class GradientEdge(NamedTuple):
-    """Edge at which the cotangent of a Tensor arrives: output `output_nr` of `node`.
+    """Edge at which the cotangent of a Tensor arrives. It stands for the Tensor in derivatives.
 
-    It stands for the Tensor in derivatives; `spec`, the shape and dtype of the Tensor, may be unknown.
+    Parameters
+    ----------
+    node : Node
+        Operation that computes the Tensor.
+    output_nr : int
+        Number of the output of `node`.
+    spec : Spec, optional
+        Shape and dtype of the Tensor, if they are known.
+
+    Examples
+    --------
+    >>> from tracegrad import autograd, tensor
+    >>> x = tensor(2.0, requires_grad=True)
+    >>> autograd.grad(x * x, autograd.graph.get_gradient_edge(x))
+    (tensor(4.),)
     """
 
     node: Node

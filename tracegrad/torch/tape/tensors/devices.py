@@ -7,15 +7,16 @@ from typing import Any
 from tracegrad.errors import located
 from tracegrad.torch.functions.core.formats import strided, with_memory
 from tracegrad.torch.tape.tensors import factories
+from tracegrad.torch.tape.tensors.docs import TENSOR_DOCS
 from tracegrad.torch.tape.tensors.tensor import Tensor
 
 __all__ = ["device"]
 
 
 class device(str):
-    """A device: the CPU, which is the only one, so the text "cpu", with PyTorch's `type` and `index`.
+    """Device: the CPU, which is the only one. It is the text "cpu" with PyTorch's `type` and `index`.
 
-    RuntimeError for another.
+    RuntimeError for another device.
 
     >>> device("cpu").type, device("cpu:0").index
     ('cpu', 0)
@@ -68,3 +69,6 @@ for _name in ("new_empty", "new_full", "new_ones", "new_zeros"):
     setattr(Tensor, _name, with_memory(getattr(factories, _name), _name))
 for _name in ("is_cuda", "is_meta", "is_mkldnn", "is_nested", "is_quantized", "is_sparse", "is_xpu"):
     setattr(Tensor, _name, _never(_name))
+
+
+TENSOR_DOCS.document(globals(), __all__)

@@ -15,6 +15,7 @@ from tracegrad.errors import located
 from tracegrad.torch.functions.core import promotion
 from tracegrad.torch.functions.core.promotion import default_dtype
 from tracegrad.torch.modes import DEFAULT
+from tracegrad.torch.tape.tensors.docs import TENSOR_DOCS
 
 __all__ = [
     "DTYPES", "can_cast", "finfo", "get_default_dtype", "iinfo", "is_complex", "is_floating_point", "promote_types",
@@ -40,7 +41,7 @@ DTYPES.update(
 
 
 def get_default_dtype() -> DType:
-    """Return the dtype of Tensors made of Python floats, or of nothing with a dtype; float64 unless set.
+    """Return the dtype of Tensors of Python floats; float64 unless it has been set.
 
     >>> get_default_dtype()
     dtype('float64')
@@ -49,7 +50,9 @@ def get_default_dtype() -> DType:
 
 
 def set_default_dtype(dtype: Any) -> None:
-    """Make `dtype`, a floating one, that of Tensors made of Python floats; TypeError for others.
+    """Set the dtype of Tensors of Python floats.
+
+    TypeError for a dtype that is not floating.
 
     >>> set_default_dtype(np.float32)
     >>> get_default_dtype()
@@ -64,7 +67,9 @@ def set_default_dtype(dtype: Any) -> None:
 
 # -- properties of a dtype -----------------------------------------------------------------------------------------
 def finfo(dtype: Any = None) -> np.finfo[Any]:
-    """Return the limits of a floating (or complex) dtype, by default the default dtype; TypeError for others.
+    """Return the limits of a floating or complex dtype.
+
+    TypeError for another dtype.
 
     >>> float(finfo(np.float32).eps)
     1.1920928955078125e-07
@@ -76,7 +81,9 @@ def finfo(dtype: Any = None) -> np.finfo[Any]:
 
 
 def iinfo(dtype: Any) -> np.iinfo[Any]:
-    """Return the limits of an integer dtype; TypeError for others.
+    """Return the limits of an integer dtype.
+
+    TypeError for another dtype.
 
     >>> iinfo(np.int8).max
     127
@@ -95,7 +102,7 @@ def _asked_dtype(x: Any) -> Any:
 
 
 def result_type(*xs: Any) -> DType:
-    """Return the dtype of an operation on `xs` (Tensors, arrays, dtypes, numbers), by PyTorch's rules.
+    """Return the dtype of an operation on operands, by PyTorch's rules.
 
     >>> result_type(np.ones(2, "float32"), 1.5)
     dtype('float32')
@@ -106,7 +113,9 @@ def result_type(*xs: Any) -> DType:
 
 
 def promote_types(type1: Any, type2: Any) -> DType:
-    """Return the smallest dtype that both promote to, by PyTorch's rules: floats keep their precision with integers.
+    """Return the smallest dtype that two dtypes promote to, by PyTorch's rules.
+
+    Floating dtypes keep their precision with integers.
 
     >>> promote_types(np.int32, np.float32)
     dtype('float32')
@@ -118,8 +127,9 @@ _KINDS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 
 
 def can_cast(from_: Any, to: Any) -> bool:
-    """Whether a result of dtype `from_` may be stored as `to`: not from floating to integer, nor from complex to real,
-    nor from numbers to bool.
+    """Return whether a result of one dtype may be stored as another dtype.
+
+    It may not from floating to integer, from complex to real, or from numbers to bool.
 
     >>> can_cast(np.float64, np.float32), can_cast(np.float64, np.int64)
     (True, False)
@@ -136,7 +146,7 @@ def _dtype_of(name: str, x: Any) -> DType:
 
 
 def is_floating_point(input: Any) -> bool:
-    """Whether a Tensor, array or dtype is of floating point numbers.
+    """Return whether a Tensor, array or dtype is floating.
 
     >>> is_floating_point(np.ones(2))
     True
@@ -145,7 +155,7 @@ def is_floating_point(input: Any) -> bool:
 
 
 def is_complex(input: Any) -> bool:
-    """Whether a Tensor, array or dtype is of complex numbers.
+    """Return whether a Tensor, array or dtype is complex.
 
     >>> is_complex(np.ones(2))
     False
@@ -157,3 +167,6 @@ def check_requires_grad(dtype: DType, requires_grad: bool) -> None:
     """Raise RuntimeError for `requires_grad` with a dtype that has no derivatives."""
     if requires_grad and dtype.kind not in "fc":
         raise RuntimeError(located("Only Tensors of floating point and complex dtype can require gradients"))
+
+
+TENSOR_DOCS.document(globals(), __all__)

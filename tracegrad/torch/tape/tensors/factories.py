@@ -21,6 +21,7 @@ from tracegrad.numpy_api import creation
 from tracegrad.ops.core.op import Carrier, Op
 from tracegrad.ops.shape import linear
 from tracegrad.torch.functions.core.promotion import default_complex
+from tracegrad.torch.tape.tensors.docs import TENSOR_DOCS
 from tracegrad.torch.tape.tensors.dtypes import check_requires_grad, get_default_dtype
 from tracegrad.torch.tape.tensors.tensor import Tensor, of_array
 
@@ -57,7 +58,7 @@ def wrap(array: Any, requires_grad: bool = False) -> Any:
 
 
 def is_tensor(obj: Any) -> bool:
-    """Whether `obj` is a Tensor.
+    """Return whether an object is a Tensor.
 
     >>> is_tensor(np.ones(2))
     False
@@ -172,10 +173,9 @@ def _check_even(data: Any, dim: int = 1) -> None:
 
 
 def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: Any = 0) -> Any:
-    """Make a new leaf Tensor with a copy of `data`: a number, nested sequence (also of Tensors), ndarray or Tensor.
+    """Make a leaf Tensor with a copy of data.
 
-    For a Tensor, which `clone().detach()` copies more clearly, there is a UserWarning. ShapeError (a ValueError) if
-    sequences of one level differ in length, DTypeError for dtypes not supported.
+    A Tensor gives a UserWarning. ShapeError if sequences differ in length, DTypeError for a dtype not supported.
 
     >>> tensor([1.0, 2.0], requires_grad=True)
     tensor([1., 2.], requires_grad=True)
@@ -193,7 +193,7 @@ _COPY = (
 
 
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
-    """`data` as a Tensor: itself if it is one of that dtype, sharing memory with an ndarray of it, else converted.
+    """Convert data to a Tensor: a Tensor of the dtype itself, a view of an ndarray, or a copy.
 
     >>> x = tensor([1.0])
     >>> as_tensor(x) is x
@@ -208,9 +208,7 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
 
 def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None,
             requires_grad: bool | None = None) -> Any:  # fmt: skip
-    """`obj` as a Tensor, which shares memory with it where it can, must not (`copy=True`) or must (`copy=False`).
-
-    A Tensor keeps its history unless `requires_grad=False`. ValueError if memory must be shared and cannot be.
+    """Convert an object to a Tensor that shares its memory if possible; ValueError if it must, and cannot.
 
     >>> asarray(np.zeros(2), copy=True)
     tensor([0., 0.])
@@ -258,7 +256,7 @@ def from_numpy(ndarray: np.ndarray[Any, Any]) -> Any:
 
 
 def from_dlpack(ext_tensor: Any) -> Any:
-    """Make a Tensor that shares the memory of another library's array, by `__dlpack__`.
+    """Make a Tensor that shares the memory of an array of another library.
 
     >>> from_dlpack(np.zeros(2))
     tensor([0., 0.])
@@ -268,7 +266,7 @@ def from_dlpack(ext_tensor: Any) -> Any:
 
 # -- constants -------------------------------------------------------------------------------------------------------
 def zeros(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
-    """Make a Tensor of zeros, of the shape given as sizes or as one tuple.
+    """Make a Tensor of zeros.
 
     >>> zeros(2, 3).shape
     torch.Size([2, 3])
@@ -278,7 +276,7 @@ def zeros(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, 
 
 
 def ones(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
-    """Make a Tensor of ones, of the shape given as sizes or as one tuple.
+    """Make a Tensor of ones.
 
     >>> ones(2, dtype=np.int64)
     tensor([1, 1])
@@ -288,7 +286,7 @@ def ones(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, r
 
 
 def empty(*sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
-    """Make an uninitialized Tensor; within a trace it has zeros.
+    """Make an uninitialized Tensor; in a trace it has zeros.
 
     >>> empty((2, 3)).shape
     torch.Size([2, 3])
@@ -316,7 +314,7 @@ def _filled_with(shape: tuple[int, ...], value: Any, dtype: np.dtype[Any]) -> An
 
 
 def full(size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
-    """Make a Tensor of the shape `size` filled with one number, which gives the dtype unless `dtype` does.
+    """Make a Tensor with one value everywhere, which gives the dtype unless `dtype` is passed.
 
     >>> full((2,), 3)
     tensor([3, 3])
@@ -332,7 +330,7 @@ def full(size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, r
 
 
 def eye(n: Any, m: Any = None, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
-    """Make a matrix of `n` rows and `m` columns (by default `n`) with ones on its diagonal.
+    """Make a matrix with ones on its diagonal, and zeros elsewhere.
 
     >>> eye(2)
     tensor([[1., 0.],
@@ -358,10 +356,10 @@ def _bound(x: Any) -> Any:
 
 def arange(start: Any = 0, end: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None,
            requires_grad: bool = False) -> Any:  # fmt: skip
-    """`start`, `start + step`, ... up to but without `end`; `arange(end)` starts at 0.
+    """Make a Tensor of `start`, `start + step`, ... up to but without `end`; `arange(end)` starts at 0.
 
-    int64 if all three are integers, otherwise of the default dtype. RuntimeError if `step` is zero or leads away from
-    `end`, or if a bound is not finite.
+    The dtype is int64 if all three are integers, and the default dtype otherwise. RuntimeError if `step` is zero or
+    leads away from `end`, or if a bound is not finite.
 
     >>> arange(1, 4)
     tensor([1, 2, 3])
@@ -394,7 +392,7 @@ def _count(name: str, steps: Any) -> int:
 
 def linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any = None,
              requires_grad: bool = False) -> Any:  # fmt: skip
-    """`steps` numbers from `start` to `end`, both included, at equal distances.
+    """Make a Tensor of `steps` numbers from `start` to `end`, both included, at equal distances.
 
     >>> linspace(0, 1, 5)
     tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
@@ -408,7 +406,7 @@ def linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, device: Any
 
 def logspace(start: Any, end: Any, steps: Any, base: float = 10.0, *, dtype: Any = None, device: Any = None,
              requires_grad: bool = False) -> Any:  # fmt: skip
-    """`base` to the power of each number of `linspace(start, end, steps)`.
+    """Make a Tensor of `base` to the power of each number of `linspace(start, end, steps)`.
 
     >>> logspace(0, 3, 4, base=2)
     tensor([1., 2., 4., 8.])
@@ -428,7 +426,7 @@ def like(name: str, x: Any, dtype: Any) -> tuple[tuple[int, ...], np.dtype[Any]]
 
 
 def zeros_like(input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
-    """Zeros of the shape and dtype of `input`.
+    """Make a Tensor of zeros, with the shape and dtype of `input`.
 
     >>> zeros_like(tensor([1, 2]))
     tensor([0, 0])
@@ -438,7 +436,7 @@ def zeros_like(input: Any, *, dtype: Any = None, device: Any = None, requires_gr
 
 
 def ones_like(input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
-    """Ones of the shape and dtype of `input`.
+    """Make a Tensor of ones, with the shape and dtype of `input`.
 
     >>> ones_like(tensor([1, 2]), dtype=np.float64)
     tensor([1., 1.])
@@ -448,7 +446,7 @@ def ones_like(input: Any, *, dtype: Any = None, device: Any = None, requires_gra
 
 
 def empty_like(input: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
-    """Make an uninitialized Tensor of the shape and dtype of `input`.
+    """Make an uninitialized Tensor, with the shape and dtype of `input`.
 
     >>> empty_like(tensor([1, 2])).shape
     torch.Size([2])
@@ -459,7 +457,7 @@ def empty_like(input: Any, *, dtype: Any = None, device: Any = None, requires_gr
 
 def full_like(input: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
               requires_grad: bool = False) -> Any:  # fmt: skip
-    """One number everywhere, in the shape and dtype of `input`.
+    """Make a Tensor with one value everywhere, with the shape and dtype of `input`.
 
     >>> full_like(tensor([1.0, 2.0]), 3)
     tensor([3., 3.])
@@ -497,3 +495,6 @@ def new_full(self: Any, size: Any, fill_value: Any, *, dtype: Any = None, **opti
 def new_tensor(self: Any, data: Any, *, dtype: Any = None, **options: Any) -> Any:
     """Copy `data` to a new Tensor, in the dtype of this one."""
     return tensor(data, dtype=self.dtype if dtype is None else dtype, **options)
+
+
+TENSOR_DOCS.document(globals(), __all__)

@@ -30,8 +30,17 @@ class _Kind(type):
         return tensor(args[0] if args else [], dtype=cls.dtype)
 
 
+_DOC = """Class of the Tensors of dtype {dtype}; a call makes one of data, or one of zeros of sizes.
+
+Examples
+--------
+>>> {name}(2).dtype
+dtype('{dtype}')
+"""
+
+
 def _kind(name: str, dtype: str) -> Any:
-    text = f"A Tensor of {dtype}, of data or, given sizes, of zeros."
+    text = _DOC.format(name=name, dtype=dtype)
     return _Kind(name, (), {"dtype": DTYPES[dtype], "__doc__": text, "__module__": __name__})
 
 

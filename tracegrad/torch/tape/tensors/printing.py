@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.torch.functions.core.promotion import default_complex
+from tracegrad.torch.tape.tensors.docs import TENSOR_DOCS
 from tracegrad.torch.tape.tensors.dtypes import DTYPES, get_default_dtype
 from tracegrad.utils.lazy_dataclass import record
 
@@ -50,11 +51,9 @@ def set_printoptions(
     profile: str | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """Set the print options: a `profile` ("default", "short", "full") first, then each number passed.
+    """Set the print options of Tensors: first those of a profile, then each one that is passed.
 
-    `precision`: decimals of a float; `threshold`: the most elements shown in full; `edgeitems`: the elements shown at
-    each end of an axis beyond that; `linewidth`: characters a line; `sci_mode`: scientific notation always or never,
-    or, if None, as the values require. ValueError for an unknown profile.
+    ValueError for an unknown profile.
 
     >>> from tracegrad import tensor
     >>> set_printoptions(precision=2)
@@ -85,7 +84,7 @@ def options_set() -> str:
 
 
 def get_printoptions() -> dict[str, Any]:
-    """Return the current options, by name.
+    """Return the print options of Tensors.
 
     >>> get_printoptions()["precision"]
     4
@@ -280,3 +279,6 @@ def format_of(tensor: Any, spec: str) -> str:
     if spec:
         raise TypeError("unsupported format string passed to Tensor.__format__")
     return text_of(tensor)
+
+
+TENSOR_DOCS.document(globals(), __all__)

@@ -16,6 +16,7 @@ from tracegrad.errors import DTypeError, ShapeError, UnsupportedError, located
 from tracegrad.ops.core.half_rounding import HALF
 from tracegrad.ops.core.op import Carrier
 from tracegrad.torch.functions.core.generator import Generator, default_generator, source, stream
+from tracegrad.torch.tape.tensors.docs import TENSOR_DOCS
 from tracegrad.torch.tape.tensors.dtypes import get_default_dtype
 from tracegrad.torch.tape.tensors.factories import check_device, like, plain, shape_of, tensor_method, wrap
 
@@ -37,17 +38,26 @@ def manual_seed(seed: int) -> Generator:
 
 
 def seed() -> int:
-    """Seed the default generator unpredictably, and return the seed."""
+    """Seed the default generator unpredictably, and return the seed.
+
+    >>> seed() == initial_seed()
+    True
+    """
     return default_generator.seed()
 
 
 def initial_seed() -> int:
-    """Return the seed of the default generator."""
+    """Return the seed of the default generator.
+
+    >>> _ = manual_seed(3)
+    >>> initial_seed()
+    3
+    """
     return default_generator.initial_seed()
 
 
 def get_rng_state() -> Any:
-    """Return the state of the default generator, as a Tensor of bytes.
+    """Return the state of the default generator.
 
     >>> state = get_rng_state()
     >>> x = rand(2)
@@ -59,7 +69,14 @@ def get_rng_state() -> Any:
 
 
 def set_rng_state(new_state: Any) -> None:
-    """Bring the default generator to where it was when `get_rng_state` gave `new_state`."""
+    """Restore a state of the default generator.
+
+    >>> state = get_rng_state()
+    >>> x = rand(2)
+    >>> set_rng_state(state)
+    >>> bool((rand(2) == x).all())
+    True
+    """
     default_generator.set_state(plain(new_state))
 
 
@@ -112,7 +129,7 @@ def _probabilities(name: str, p: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 # -- new Tensors -----------------------------------------------------------------------------------------------------
 def rand(*sizes: Any, size: Any = None, generator: Generator | None = None, dtype: Any = None, device: Any = None,
          requires_grad: bool = False) -> Any:  # fmt: skip
-    """Numbers from the uniform distribution on [0, 1), in the shape given as sizes or as one tuple.
+    """Draw numbers uniformly from [0, 1).
 
     >>> rand(2, 3).shape
     torch.Size([2, 3])
@@ -124,7 +141,7 @@ def rand(*sizes: Any, size: Any = None, generator: Generator | None = None, dtyp
 
 def randn(*sizes: Any, size: Any = None, generator: Generator | None = None, dtype: Any = None, device: Any = None,
           requires_grad: bool = False) -> Any:  # fmt: skip
-    """Numbers from the normal distribution of mean 0 and variance 1.
+    """Draw standard normal numbers.
 
     >>> randn(2, 3).shape
     torch.Size([2, 3])
@@ -156,7 +173,7 @@ def randint(low: Any = 0, high: Any = None, size: Any = None, *, generator: Gene
 
 
 def rand_like(input: Any, *, dtype: Any = None, **options: Any) -> Any:
-    """Uniform numbers in the shape and dtype of `input`.
+    """Draw numbers uniformly from [0, 1), in the shape and dtype of `input`.
 
     >>> rand_like(np.ones(2)).shape
     torch.Size([2])
@@ -166,7 +183,7 @@ def rand_like(input: Any, *, dtype: Any = None, **options: Any) -> Any:
 
 
 def randn_like(input: Any, *, dtype: Any = None, **options: Any) -> Any:
-    """Normal numbers in the shape and dtype of `input`.
+    """Draw standard normal numbers, in the shape and dtype of `input`.
 
     >>> randn_like(np.ones(2)).shape
     torch.Size([2])
@@ -176,7 +193,7 @@ def randn_like(input: Any, *, dtype: Any = None, **options: Any) -> Any:
 
 
 def randint_like(input: Any, low: Any, high: Any = None, *, dtype: Any = None, **options: Any) -> Any:
-    """Integers from `low` (0, if only one bound is given) to `high - 1` in the shape and dtype of `input`.
+    """Draw integers from `low` to `high - 1`, in the shape and dtype of `input`.
 
     >>> randint_like(np.ones(2), 1)
     tensor([0., 0.])
@@ -187,8 +204,9 @@ def randint_like(input: Any, low: Any, high: Any = None, *, dtype: Any = None, *
 
 def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, dtype: Any = None,
            device: Any = None, requires_grad: bool = False) -> Any:  # fmt: skip
-    """Numbers from the normal distributions of the given means and standard deviations, arrays that broadcast; where
-    both are numbers, `size` is the shape. RuntimeError for a negative `std`.
+    """Draw normal numbers with these means and standard deviations, which broadcast.
+
+    RuntimeError for a negative `std`.
 
     >>> normal(0.0, 1.0, (2, 3)).shape
     torch.Size([2, 3])
@@ -219,7 +237,7 @@ def _normal(bits: np.random.Generator, mean: Any, std: Any, shape: Any, dtype: n
 
 @tensor_method("bernoulli")
 def bernoulli(input: Any, p: float | None = None, *, generator: Generator | None = None) -> Any:
-    """Ones with the probabilities that `input` gives (or all with the probability `p`), else zeros; its dtype.
+    """Draw ones and zeros; a one has the probability in `input`, or `p`. The dtype is that of `input`.
 
     >>> bernoulli(np.array([0.0, 1.0]))
     tensor([0., 1.])
@@ -245,7 +263,7 @@ def randperm(n: int, *, generator: Generator | None = None, dtype: Any = np.int6
 
 @tensor_method("multinomial")
 def multinomial(input: Any, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Any:
-    """Indices drawn with probabilities in proportion to `input`, of one axis or row by row of two.
+    """Draw indices with probabilities in proportion to `input`, or to each row of it.
 
     >>> multinomial(np.array([0.0, 1.0]), 3, replacement=True)
     tensor([1, 1, 1])
@@ -341,3 +359,6 @@ def _integers_of(dtype: np.dtype[Any]) -> int:
     if dtype.kind == "f":
         return int(2 ** (np.finfo(dtype).nmant + 1)) + 1
     return 2 if dtype.kind == "b" else int(np.iinfo(dtype).max) + 1
+
+
+TENSOR_DOCS.document(globals(), __all__)

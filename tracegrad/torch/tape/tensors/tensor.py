@@ -1,7 +1,7 @@
-"""Class `Tensor`, a recorded array with PyTorch's interface, and `TapeArray`, one with NumPy's.
+"""Class `Tensor`, a recorded array with PyTorch's interface.
 
-The caller's arguments decide: a function differentiated for ndarrays computes on TapeArrays, which have NumPy's
-methods. A Tensor has PyTorch's methods, attributes and promotion. Both have NumPy's values, and share the tape.
+The caller's arguments decide: a function differentiated for ndarrays computes on `TapeArray`s, whose methods are
+NumPy's; a Tensor has PyTorch's methods, attributes and promotion. Both have NumPy's values, and share the tape.
 """
 
 from __future__ import annotations
@@ -13,29 +13,27 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import LITERALS
-from tracegrad.errors import READ_ONLY, WARNED, located, lost
-from tracegrad.numpy_api import ArrayMethods
+from tracegrad.errors import WARNED, located
 from tracegrad.numpy_api.protocols import decides, is_ours
 from tracegrad.numpy_api.registry import dispatch_function, dispatch_ufunc
 from tracegrad.ops.core.dispatch import TensorCarrier
 from tracegrad.ops.core.op import Carrier, Level
-from tracegrad.ops.shape.linear import cast, fresh, reshape
+from tracegrad.ops.shape.linear import fresh
 from tracegrad.torch.functions.core.dims import broadcast_shapes, not_real
 from tracegrad.torch.functions.core.formats import check_format
 from tracegrad.torch.functions.tensor_methods import TensorMethods
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.backward import engine
 from tracegrad.torch.tape.backward.hooks import Hooks, RemovableHandle
-from tracegrad.torch.tape.recording.copy_on_write import is_saved, move
 from tracegrad.torch.tape.recording.node import AccumulateGrad, Moving, wrapper
 from tracegrad.torch.tape.recording.recorded_array import Recorded
 from tracegrad.torch.tape.tensors import inplace_updates, numpy_protocol
 from tracegrad.torch.tape.tensors.dtypes import get_default_dtype
 from tracegrad.torch.tape.tensors.indexing import get_item, set_item
-from tracegrad.torch.tape.tensors.inplace_views import BecomesView, take_shape
+from tracegrad.torch.tape.tensors.inplace_views import BecomesView
 from tracegrad.torch.tape.tensors.printing import format_of, html_of, text_of
 
-__all__ = ["TapeArray", "Tensor", "WeakArray", "held", "of_array"]
+__all__ = ["Tensor", "held", "of_array"]
 
 _new = object.__new__
 _NO_LEAF = (
@@ -44,12 +42,29 @@ _NO_LEAF = (
     "use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by mistake, make sure you access the "
     "leaf Tensor instead."
 )
-_NUMBERS = frozenset({"float()", "complex()", "tolist()"})  # conversions that would lose the derivative of a TapeArray
 _NO_NUMPY = "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
 
 
 class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
-    """An array with PyTorch's methods that operations are recorded on; made by `tensor`."""
+    """Array with PyTorch's methods, on which operations are recorded. `tensor` makes it.
+
+    Parameters
+    ----------
+    array : array_like
+        Data, as for PyTorch's constructor `Tensor(data)`.
+    requires_grad : bool
+        Whether operations are recorded.
+    *sizes : int
+        Shape of an uninitialized Tensor.
+
+    Examples
+    --------
+    >>> from tracegrad import tensor
+    >>> x = tensor([2.0, 3.0], requires_grad=True)
+    >>> (x * x).sum().backward()
+    >>> x.grad
+    tensor([4., 6.])
+    """
 
     level = Level.TENSOR
     _inside: Any  # the class of Tensors inside traces, set by `traced_tensor`
@@ -178,7 +193,19 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         return int(self._counter[0])
 
     def is_inference(self) -> bool:
-        """Whether this Tensor was made in inference mode."""
+        """Return whether the Tensor was made in inference mode.
+
+        Returns
+        -------
+        bool
+            True for an inference tensor.
+
+        Examples
+        --------
+        >>> from tracegrad import tensor
+        >>> tensor([1.0]).is_inference()
+        False
+        """
         return self._counter is None
 
     def data_ptr(self) -> int:
@@ -358,114 +385,7 @@ def _as_operand(x: Any) -> Any:
     return np.asarray(x) if type(x) in LITERALS or isinstance(x, list | tuple) else x
 
 
-class TapeArray(Recorded, ArrayMethods):
-    """Recorded array with NumPy's methods, for differentiated functions of ndarrays."""
-
-    _of_ufunc: dict[Any, Any]
-    __array_ufunc__ = Tensor.__array_ufunc__
-    _tracks_views = False
-
-    def __init__(self, array: Any, requires_grad: bool = False):
-        self.array = array
-        self._counter = [0]
-        if requires_grad:
-            self._requires = True
-
-    @property
-    def _immutable_scalars(self) -> bool:  # type: ignore[override]
-        return True
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        if dtype is not None and np.dtype(dtype).kind in "biu":  # integers have no derivative
-            return np.array(self.array, dtype)
-        return super().__array__(dtype, copy)
-
-    def _is_differentiated(self) -> bool:
-        return STATE.enabled and self.requires_grad
-
-    def concrete(self, asked: str) -> Any:
-        if asked in _NUMBERS and self._is_differentiated():
-            raise lost(asked)
-        return self.array
-
-    def __copy__(self) -> Any:
-        return self._weakened(self._alias()) if self.weak else self._alias()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return self.__copy__()
-
-    def stored(self, dtype: Any) -> Any:
-        if self._is_differentiated():
-            raise lost("an array of a trace")
-        return self.array
-
-    def _python_number(self, asked: str) -> Any:
-        if not self._is_differentiated():
-            return super()._python_number(asked)
-        x = reshape(self, shape=()) if self.shape else self._alias()
-        wanted = "float64" if self.dtype.kind == "f" else "complex128"
-        return self._weakened(x if x.dtype == wanted else cast(x, dtype=wanted))
-
-    def __getitem__(self, index: Any) -> Any:
-        return get_item(self, index)
-
-    shape = property(lambda self: self.array.shape, take_shape)
-
-    def _alias(self) -> Any:
-        return self.bind(fresh, (self,), {"tag": 0})
-
-    def _become(self, new: Any) -> Any:
-        if not self.array.flags.writeable:
-            raise ValueError(located(READ_ONLY))
-        return super()._become(new)
-
-    def _store(self, array: Any) -> None:
-        if is_saved(self):
-            move(self)
-        super()._store(array)
-
-    @property
-    def flags(self) -> Any:
-        """Return NumPy's memory flags of the array."""
-        return self.array.flags
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """Return the bytes from one element to the next along each axis."""
-        strides: tuple[int, ...] = self.array.strides
-        return strides
-
-    @property
-    def base(self) -> Any:
-        """Return the array that this is a view of, or None."""
-        return self._base
-
-    def _weakened(self, result: Any) -> Any:
-        for x in result if isinstance(result, tuple) else (result,):
-            if isinstance(x, TapeArray):
-                x.__class__ = WeakArray
-        return result
-
-    def _leaf_hooks(self) -> Hooks:
-        self._hooks = self._hooks or Hooks()
-        hooks: Hooks = self._hooks
-        return hooks
-
-    def __repr__(self) -> str:
-        return f"TapeArray({np.array2string(self.array, separator=', ', prefix='TapeArray(')})"
-
-    def __format__(self, spec: str) -> str:
-        return format(self.array.item(), spec) if not self.shape and spec else repr(self)
-
-
-class WeakArray(TapeArray):
-    """Python number as a recorded array: it takes the dtype of the arrays it meets."""
-
-    weak = True
-
-
 Tensor._face = Tensor
-TapeArray._face = TapeArray
 
 
 def of_array(array: Any, requires_grad: bool = False) -> Any:

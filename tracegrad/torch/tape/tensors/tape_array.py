@@ -1,0 +1,131 @@
+"""Class `TapeArray`, a recorded array with NumPy's interface, for differentiated functions of ndarrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import READ_ONLY, located, lost
+from tracegrad.numpy_api import ArrayMethods
+from tracegrad.ops.shape.linear import cast, fresh, reshape
+from tracegrad.torch.modes import STATE
+from tracegrad.torch.tape.backward.hooks import Hooks
+from tracegrad.torch.tape.recording.copy_on_write import is_saved, move
+from tracegrad.torch.tape.recording.recorded_array import Recorded
+from tracegrad.torch.tape.tensors.indexing import get_item
+from tracegrad.torch.tape.tensors.inplace_views import take_shape
+from tracegrad.torch.tape.tensors.tensor import Tensor
+
+__all__ = ["TapeArray", "WeakArray"]
+
+_NUMBERS = frozenset({"float()", "complex()", "tolist()"})  # the questions whose answer is a number to compute with
+
+
+class TapeArray(Recorded, ArrayMethods):
+    """Recorded array with NumPy's methods, for differentiated functions of ndarrays."""
+
+    _of_ufunc: dict[Any, Any]
+    __array_ufunc__ = Tensor.__array_ufunc__
+    _tracks_views = False
+
+    def __init__(self, array: Any, requires_grad: bool = False):
+        self.array = array
+        self._counter = [0]
+        if requires_grad:
+            self._requires = True
+
+    @property
+    def _immutable_scalars(self) -> bool:  # type: ignore[override]
+        return True
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        if dtype is not None and np.dtype(dtype).kind in "biu":  # which have no derivative
+            return np.array(self.array, dtype)
+        return super().__array__(dtype, copy)
+
+    def _is_differentiated(self) -> bool:
+        return STATE.enabled and self.requires_grad
+
+    def concrete(self, asked: str) -> Any:
+        if asked in _NUMBERS and self._is_differentiated():
+            raise lost(asked)
+        return self.array
+
+    def __copy__(self) -> Any:
+        return self._weakened(self._alias()) if self.weak else self._alias()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self.__copy__()
+
+    def stored(self, dtype: Any) -> Any:
+        if self._is_differentiated():
+            raise lost("an array of a trace")
+        return self.array
+
+    def _python_number(self, asked: str) -> Any:
+        if not self._is_differentiated():
+            return super()._python_number(asked)
+        x = reshape(self, shape=()) if self.shape else self._alias()
+        wanted = "float64" if self.dtype.kind == "f" else "complex128"
+        return self._weakened(x if x.dtype == wanted else cast(x, dtype=wanted))
+
+    def __getitem__(self, index: Any) -> Any:
+        return get_item(self, index)
+
+    shape = property(lambda self: self.array.shape, take_shape)
+
+    def _alias(self) -> Any:
+        return self.bind(fresh, (self,), {"tag": 0})
+
+    def _become(self, new: Any) -> Any:
+        if not self.array.flags.writeable:
+            raise ValueError(located(READ_ONLY))
+        return super()._become(new)
+
+    def _store(self, array: Any) -> None:
+        if is_saved(self):
+            move(self)
+        super()._store(array)
+
+    @property
+    def flags(self) -> Any:
+        """Return NumPy's memory flags of the array."""
+        return self.array.flags
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Return the bytes from one element to the next along each axis."""
+        strides: tuple[int, ...] = self.array.strides
+        return strides
+
+    @property
+    def base(self) -> Any:
+        """Return the array that this is a view of, or None."""
+        return self._base
+
+    def _weakened(self, result: Any) -> Any:
+        for x in result if isinstance(result, tuple) else (result,):
+            if isinstance(x, TapeArray):
+                x.__class__ = WeakArray
+        return result
+
+    def _leaf_hooks(self) -> Hooks:
+        self._hooks = self._hooks or Hooks()
+        hooks: Hooks = self._hooks
+        return hooks
+
+    def __repr__(self) -> str:
+        return f"TapeArray({np.array2string(self.array, separator=', ', prefix='TapeArray(')})"
+
+    def __format__(self, spec: str) -> str:
+        return format(self.array.item(), spec) if not self.shape and spec else repr(self)
+
+
+class WeakArray(TapeArray):
+    """Python number as a recorded array: it takes the dtype of the arrays it meets."""
+
+    weak = True
+
+
+TapeArray._face = TapeArray
