@@ -30,6 +30,7 @@ GROUP = 16  # bytes within which neighbours are interleaved by one instruction
 WORDS = 32  # bytes of vectors of 4- and 8-byte elements; longer ones may cross cache lines
 MOST_TRANSPOSED = 2  # transposed arrays whose tiles fit in registers
 STRIP = 256  # columns of a strip
+_NEEDED = frozenset({"transpose-tiling", "vectorization"})
 SMALL = 8  # elements of an edge, the minimum extent of a loop that is not unrolled
 
 
@@ -43,7 +44,7 @@ class Tiles(NamedTuple):
 
 def tiles_of(kernel: Kernel) -> Tiles | None:
     """The tiling of a kernel's two innermost loops, or None if it does not transpose."""
-    if len(kernel.loops) < 2 or not vector_bytes():
+    if len(kernel.loops) < 2 or not vector_bytes() or not kernel.disabled.isdisjoint(_NEEDED):
         return None
     if any(each.extent.value is not None for each in kernel.loops[-2:]):
         return None

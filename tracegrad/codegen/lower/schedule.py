@@ -20,12 +20,14 @@ from tracegrad.codegen.lower.packing_heuristic import is_worth_a_copy
 from tracegrad.codegen.lower.symbolic_shapes import Dims
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.shape.linear import broadcast_to
+from tracegrad.settings import disabled
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Edge", "Schedule", "Step", "dear_values", "schedule", "shared_by_steps"]
 
 HEAVIEST_GROUP = 400  # maximum cost of one kernel, including its stores: bounds compile time
 LARGEST_GROUP = 32
+LEFT_OUT = "kernel-fusion is left out"
 SPACES_DIFFER = "iteration spaces differ"
 GAPS = "lies apart, and is read several times"
 
@@ -104,6 +106,7 @@ class _Planner:
         self.steps: list[Step] = []
         self.unfused: list[tuple[Any, ...]] = []
         self.crowded = False
+        self._fuses = not disabled("kernel-fusion")
         self._open: dict[tuple[Poly, ...], list[Step]] = {}  # steps that others may join, by iteration space
         self._leaders = 0  # bitmask of steps that others depend on
         self._step_of: dict[Node, Step] = {}
@@ -156,7 +159,7 @@ class _Planner:
 
     def _join(self, step: Step, obstacles: dict[Step, str]) -> Step:
         """Fuse `step` into the latest step that can compute it, or return it as a new one."""
-        joinable = _joinable(step)
+        joinable = self._fuses and _joinable(step)
         needed = 0
         for producer in obstacles:
             needed |= producer.before
@@ -202,6 +205,8 @@ class _Planner:
             return "needs the complete reduction"
         if not aligned:
             return "reads it at another index"
+        if not self._fuses:
+            return LEFT_OUT
         return SPACES_DIFFER if step.domain != producer.domain else ""
 
 

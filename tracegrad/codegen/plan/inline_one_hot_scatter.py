@@ -25,6 +25,7 @@ from tracegrad.codegen.loopir.kernel import (
 )
 from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly
 from tracegrad.codegen.loopir.steps import Launch
+from tracegrad.settings import disabled
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.planner import Plan
@@ -36,6 +37,8 @@ MOST_READERS = 2  # maximum kernels that compute the rows
 
 def ask_in_rows(plan: Plan) -> None:
     """Remove the scatters whose readers can compute the one-hot rows themselves."""
+    if disabled("one-hot-inlining"):
+        return
     for scatter in [step for step in plan.steps if isinstance(step, Launch)]:
         placed = _placed(plan, scatter)
         if placed is None:

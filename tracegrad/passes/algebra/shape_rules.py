@@ -34,19 +34,20 @@ from tracegrad.ops.shape.linear import (
 from tracegrad.passes.core.constant_folding import constant, fold_cast, fold_reduction, full_like, reshaped
 from tracegrad.passes.core.rewriter import operand, producer, shared
 
-__all__ = ["BY_OP", "hoist_broadcast"]
+__all__ = ["BY_OP", "NAMES", "hoist_broadcast"]
 
 Shape = tuple[int, ...]
 LONG = 512  # elements of a sum that may be of shorter ones
 
 BY_OP: dict[Op, Callable[..., Any]] = {}
+NAMES: dict[Op, str] = {}  # the names of the rules in `settings.disable`
 
 
-def rule_for(op: Op) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a rule for the op it simplifies (decorator)."""
+def rule_for(op: Op, name: str = "shape-rules") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a rule for the op it simplifies, with its name in `settings.disable` (decorator)."""
 
     def declare(rule: Callable[..., Any]) -> Callable[..., Any]:
-        BY_OP[op] = rule
+        BY_OP[op], NAMES[op] = rule, name
         return rule
 
     return declare
@@ -210,7 +211,7 @@ def _reduce_broadcast(op: Op, source: Any, shape: Shape, axes: Shape) -> Any:
 
 for _op in TABLE.values():
     if isinstance(_op.form, Fold):
-        BY_OP[_op] = _reduction_rule(_op, _op.form)
+        rule_for(_op)(_reduction_rule(_op, _op.form))
 
 
 # -- what integers cannot be ---------------------------------------------------------------------------
