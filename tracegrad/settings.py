@@ -12,6 +12,8 @@
                            waits for the compiler; background, NumPy evaluates while another thread compiles
     TRACEGRAD_OPTIMIZE     LLVM's optimization: 1, quickest to compile, 2 (default), or 3, quickest to run
     TRACEGRAD_OPAQUE       packages whose code is not traced, separated by commas
+    TRACEGRAD_DISABLE      optimizations to leave out, separated by commas, as rerolling,buffer-reuse, to find the cause
+                           of a wrong result; `python -m tracegrad info --optimizations` lists them
     TRACEGRAD_CACHE        0 (or off, no, false): no disk cache; 1 (default): a disk cache
     TRACEGRAD_CACHE_TRACES 0: the disk cache has machine code alone; 1 (default): traces too
     TRACEGRAD_CACHE_DIR    folder of the disk cache; default: the user's cache folder
@@ -28,6 +30,8 @@ from collections.abc import Callable, Iterable
 from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast, overload
 
+from tracegrad.optimizations import names_of
+
 __all__ = [
     "FIRST_CALLS",
     "MOST_THREADS",
@@ -35,7 +39,10 @@ __all__ = [
     "Settings",
     "compiled_at_once",
     "disable_jit",
+    "disabled",
     "jit_disabled",
+    "leaving_out",
+    "left_out",
     "opaque",
     "settings",
     "unusual",
@@ -74,6 +81,10 @@ def _packages(given: str | Iterable[str]) -> frozenset[str]:
         if not all(part.isidentifier() for part in name.split(".")):
             raise ValueError("it must be names of packages, as numpy or sklearn.tree")
     return result
+
+
+def _optimizations(given: str | Iterable[str]) -> frozenset[str]:
+    return names_of(given.split(",") if isinstance(given, str) else given)
 
 
 def _flag(given: str | bool) -> bool:
@@ -182,6 +193,8 @@ class Settings:
         1: machine code that is quickest to compile; 3: quickest to run.
     opaque_packages : frozenset of str
         Packages whose code is not traced.
+    disable : frozenset of str
+        Optimizations that are left out, by the names of `tracegrad.optimizations`.
     cache, cache_traces : bool
         Whether compiled code is stored on disk, and whether traces are.
     cache_dir : str or None
@@ -213,6 +226,7 @@ class Settings:
     first_call = _Switch[str]("TRACEGRAD_FIRST_CALL", "replay", _first_call)
     optimize = _Switch[int]("TRACEGRAD_OPTIMIZE", 2, _level)
     opaque_packages = _Switch[frozenset[str]]("TRACEGRAD_OPAQUE", frozenset(), _packages)
+    disable = _Switch[frozenset[str]]("TRACEGRAD_DISABLE", frozenset(), _optimizations)
     cache = _Switch[bool]("TRACEGRAD_CACHE", True, _flag)
     cache_traces = _Switch[bool]("TRACEGRAD_CACHE_TRACES", True, _flag)
     cache_dir = _Switch[str | None]("TRACEGRAD_CACHE_DIR", None, _folder)
@@ -355,6 +369,7 @@ unusual: dict[object, None] = {}
 class _Thread(threading.local):
     disabled = 0
     waiting = 0
+    left_out: frozenset[str] | None = None
 
 
 _thread = _Thread()
@@ -442,3 +457,41 @@ def waits_for_compiler() -> bool:
     False
     """
     return _thread.waiting > 0
+
+
+def left_out() -> frozenset[str]:
+    """The optimizations that this thread compiles without: `settings.disable`, or those of `leaving_out`."""
+    names = _thread.left_out
+    return settings.disable if names is None else names
+
+
+def disabled(name: str) -> bool:
+    """Whether this thread compiles without an optimization of `tracegrad.optimizations`.
+
+    Code asks it while it traces, plans or builds a fast path. The answer is part of the key of what it makes.
+
+    >>> with settings.override(disable="buffer-reuse"):
+    ...     disabled("buffer-reuse"), disabled("rerolling")
+    (True, False)
+    """
+    return name in left_out()
+
+
+class leaving_out(ContextDecorator):
+    """Context manager in which this thread compiles without these optimizations, whatever `settings.disable` is.
+
+    A program is planned as it was when it was made, also if the setting changes meanwhile.
+
+    >>> with leaving_out(frozenset({"rerolling"})):
+    ...     disabled("rerolling")
+    True
+    """
+
+    def __init__(self, names: frozenset[str]):
+        self.names = names
+
+    def __enter__(self) -> None:
+        self.before, _thread.left_out = _thread.left_out, self.names
+
+    def __exit__(self, *_: object) -> None:
+        _thread.left_out = self.before

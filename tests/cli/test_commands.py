@@ -17,6 +17,7 @@ from tracegrad.__main__ import main
 from tracegrad.cli import bench
 from tracegrad.cli.errors import UsageError
 from tracegrad.cli.explain import argument
+from tracegrad.optimizations import table_lines
 from tracegrad.runtime.compile.disk_cache import default_cache
 from tracegrad.settings import settings
 from tracegrad.target.constants import constants
@@ -49,6 +50,18 @@ def test_info_tells_versions_hardware_and_the_cache(capsys, own_cache):
     assert facts["tracegrad"] == tg.__version__
     assert re.fullmatch(re.escape(str(own_cache)) + r": \d+ files, .*B", facts["cache"])  # BLAS may have added some
     assert {"Python", "llvmlite", "CPU", "threads", "BLAS", "calls", "settings"} <= facts.keys()
+
+
+def test_info_tells_which_optimizations_are_left_out(capsys):
+    assert re.search(r"^disabled +no optimization$", told(capsys, "info")[1], re.MULTILINE)
+    with settings.override(disable="rerolling,fast_path"):
+        assert re.search(r"^disabled +fast-path, rerolling$", told(capsys, "info")[1], re.MULTILINE)
+
+
+def test_info_lists_the_optimizations(capsys):
+    code, out, _ = told(capsys, "info", "--optimizations")
+    assert code == 0
+    assert out.splitlines() == list(table_lines())
 
 
 def test_info_measures_when_asked(capsys):

@@ -12,6 +12,7 @@ from typing import Any
 import llvmlite.binding as ll
 
 from tracegrad.cli.errors import Lines
+from tracegrad.optimizations import table_lines
 from tracegrad.runtime.blas import library as blas
 from tracegrad.runtime.compile.disk_cache import default_cache
 from tracegrad.runtime.diagnostics.machine_peaks import machine
@@ -32,12 +33,17 @@ _FEATURES = ("avx", "avx2", "fma", "avx512f", "avx512dq", "avx512vl", "avx512bw"
 def add_to(commands: Any) -> None:
     """Add the command to the parser."""
     result = commands.add_parser("info", help="versions, the CPU, BLAS, threads, the cache")
+    listing = "list the optimizations that TRACEGRAD_DISABLE can leave out"
+    result.add_argument("--optimizations", action="store_true", help=listing)
     result.add_argument("--measure", action="store_true", help="measure the bandwidth of memory and the peak, for 1 s")
     result.add_argument("--tuning", action="store_true", help="list the tuning constants of this CPU")
     result.set_defaults(run=_info)
 
 
 def _info(given: argparse.Namespace) -> Lines:
+    if given.optimizations:
+        yield from table_lines()
+        return 0
     yield from _aligned([*_versions(), *_hardware(), *_code(), *(_speed() if given.measure else ())])
     if given.tuning:
         yield ""
@@ -87,6 +93,7 @@ def _code() -> Iterator[tuple[str, str]]:
     yield "calls", "by machine code" if why is None else f"by Python: {why}"
     folder, count, size = default_cache().info()
     yield "cache", f"{folder}: {count} files, {amount(size, 'B')}" if folder else "off"
+    yield "disabled", ", ".join(sorted(settings.disable)) or "no optimization"
     yield "settings", ", ".join(str(settings)[len("Settings(") : -1].split(", "))
     yield "tuning", f"{TUNING.name}, {len([*constants(TUNING)])} constants (info --tuning lists them)"
 

@@ -25,6 +25,7 @@ from tracegrad.ops.elementwise.table import add, maximum, minimum, subtract
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice
 from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.ops.shape.linear import fresh, full, reshape, slice
+from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
 __all__ = ["moved_into", "read_before"]
@@ -144,7 +145,7 @@ def read_before(
     operands: Sequence[Any], body: Graph, carries: int, xs: int = 0, cond: Graph | None = None
 ) -> tuple[list[Any], Graph, Graph | None]:
     """The operands and the regions of a new loop, with invariant window reads hoisted into further constants."""
-    if not all(isinstance(x, Value) for x in operands):
+    if disabled("hoisted-reads") or not all(isinstance(x, Value) for x in operands):
         return list(operands), body, cond
     loop = _Loop(operands, body, carries, xs, cond)
     loop.look()

@@ -17,7 +17,7 @@ from tracegrad.control.region_ops import row_of
 from tracegrad.control.scan_op import scan
 from tracegrad.ir import Graph, Node, build, recorder
 from tracegrad.ops.shape.linear import concatenate, reshape, slice
-from tracegrad.settings import settings
+from tracegrad.settings import disabled, settings
 from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.sources.sources import Fixed, Item
@@ -81,7 +81,7 @@ def division(
     saved = forward.outputs[len(body.outputs) :]
     sizes = Sizes(_bytes(forward.inputs[k] for k in _carried(forward, saved, carries)), _bytes(saved))
     bound = _bound()
-    if bound is None or length * sizes.iteration <= bound:
+    if bound is None or length * sizes.iteration <= bound or disabled("checkpointing"):
         return sizes, 0
     levels = min(sizes.levels(length, bound), most)
     what = what or f"{length} turns"

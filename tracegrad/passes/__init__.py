@@ -19,11 +19,11 @@ from tracegrad.passes.loops.fuse_segments import join_segments
 from tracegrad.passes.loops.fusion import share_loops
 from tracegrad.passes.loops.tiling import run_in_blocks
 from tracegrad.passes.simplify.simplify import simplify
-from tracegrad.settings import settings
+from tracegrad.settings import disabled, settings
 
 __all__ = [
-    "PIPELINE", "Thresholds", "decompose", "factor_once", "join_products_of_iterations", "join_segments", "optimize",
-    "read_what_is_left", "run_in_blocks", "simplify", "unroll_small_contractions", "without_complex",
+    "OPTIONAL", "PIPELINE", "Thresholds", "decompose", "factor_once", "join_products_of_iterations", "join_segments",
+    "optimize", "read_what_is_left", "run_in_blocks", "simplify", "unroll_small_contractions", "without_complex",
     "without_half",
 ]  # fmt: skip
 
@@ -44,9 +44,22 @@ PIPELINE: tuple[tuple[Pass, str], ...] = (
     (run_in_blocks, "last, because it looks for loops that still save rows for each other"),
 )
 
+# The names in `settings.disable` of the passes that may be left out. The others are `tracegrad.optimizations.REQUIRED`.
+OPTIONAL: dict[Pass, str] = {
+    join_segments: "segment-fusion",
+    join_products_of_iterations: "batched-products",
+    simplify: "simplification",
+    factor_once: "shared-factorizations",
+    share_loops: "loop-fusion",
+    read_what_is_left: "residual-elimination",
+    run_in_blocks: "loop-tiling",
+}
+
 
 def optimize(graph: Graph, verify: bool = False, record: list[tuple[str, Graph]] | None = None) -> Graph:
     """`graph` after every pass of `PIPELINE`; inputs and outputs keep their order, shapes and dtypes.
+
+    `settings.disable` can leave out the passes of `OPTIONAL`.
 
     With `verify`, or when TRACEGRAD_VERIFY is set, the verifier checks the graph after every pass. `record` receives
     the name of each pass with the graph it returned.
@@ -65,6 +78,8 @@ def optimize(graph: Graph, verify: bool = False, record: list[tuple[str, Graph]]
     """
     checked: Graph | None = None
     for run, _reason in PIPELINE:
+        if disabled(OPTIONAL.get(run, "")):
+            continue
         graph = run(graph)
         if graph is not checked and (verify or settings.verify):
             checked = check(graph)

@@ -14,6 +14,7 @@ from typing import Any
 from tracegrad.ir import Node
 from tracegrad.ops.linalg.contraction import matmul
 from tracegrad.reroll.thresholds import FEWEST_ITERATIONS, FEWEST_NODES
+from tracegrad.settings import disabled
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.loops.control_flow import within_loop
 
@@ -23,6 +24,8 @@ __all__ = ["find_circles", "roll"]
 def roll(builder: TraceBuilder, wanted: Sequence[Node], start: int) -> dict[Node, Node]:
     """Reroll the loops among the nodes of the trace from number `start` on. Returns the replacements of changed nodes
     of `wanted`."""
+    if disabled("rerolling"):
+        return {}
     nodes = builder.nodes[start:]
     if (len(nodes) < FEWEST_NODES and _products(nodes) < FEWEST_ITERATIONS) or not _repeats(nodes):
         return {}

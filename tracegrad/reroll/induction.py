@@ -13,6 +13,7 @@ from tracegrad.avals import aval_of
 from tracegrad.control.trip_count import counters, in_iteration
 from tracegrad.ir import Graph, build, replay
 from tracegrad.ops.elementwise.table import add, floor_divide, subtract
+from tracegrad.settings import disabled
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["Counted", "counted"]
@@ -37,7 +38,7 @@ class Counted:
 def counted(body: Graph, inits: Sequence[Any], numbers: range) -> Counted:
     """The loop over these numbers with a body whose inputs are carries, the counter and constants."""
     n = len(inits)
-    steps = counters(body, n)
+    steps = {} if disabled("induction-variables") else counters(body, n)
     saved = [k for k in range(n) if k not in steps]
     if not steps:
         return Counted(body, saved, [], {})

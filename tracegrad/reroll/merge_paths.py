@@ -15,6 +15,7 @@ from tracegrad.ir import Graph, Node, build, recorder
 from tracegrad.ir.interpreter import applied
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice
 from tracegrad.ops.shape.linear import fresh
+from tracegrad.settings import disabled
 
 __all__ = ["again", "merged"]
 
@@ -25,6 +26,8 @@ _SAME, _ALIKE, _OTHER = "same", "alike", "other"
 
 def merged(graphs: Sequence[Graph], args: Sequence[Any], number: Any) -> list[Any]:
     """The outputs of the graph selected by `number`, for these arguments. All graphs have the same signature."""
+    if disabled("if-conversion"):
+        return list(cond(number, *args, branches=tuple(graphs)))
     return _Merged(graphs, args).outputs(number)
 
 

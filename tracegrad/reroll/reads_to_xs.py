@@ -14,6 +14,7 @@ from tracegrad.ops.elementwise.table import add, subtract
 from tracegrad.ops.indexing.dynamic_slice import dynamic_slice
 from tracegrad.ops.shape.linear import flip, reshape, slice, transpose
 from tracegrad.reroll.merge_paths import again
+from tracegrad.settings import disabled
 
 __all__ = ["rows_taken"]
 
@@ -21,6 +22,8 @@ __all__ = ["rows_taken"]
 def rows_taken(body: Graph, place: int, arrays: Sequence[Any], numbers: range) -> tuple[Graph, list[Any]]:
     """The body of a scan with counter reads replaced by scanned rows, and the scanned arrays. The input at `place` is
     the counter, and the inputs after it are `arrays`; the new inputs follow the counter."""
+    if disabled("scanned-reads"):
+        return body, []
     known = dict(zip(body.inputs[place + 1 :], arrays))
     rows = {x: result for x in body.nodes if (result := _rows(x, body.inputs[place], known, numbers)) is not None}
     if not rows:

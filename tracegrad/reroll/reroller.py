@@ -22,6 +22,7 @@ from tracegrad.reroll.offset_slices import operands_of, reads, window_of
 from tracegrad.reroll.pad_ragged import levelled
 from tracegrad.reroll.rewriter import Rewriting
 from tracegrad.reroll.thresholds import FEWEST_ITERATIONS, FEWEST_NODES
+from tracegrad.settings import disabled
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.utils.log import log
 
@@ -59,7 +60,7 @@ class Roller:
 
     def _convolve(self) -> None:
         """Rewrite sums of products of windows as one product (convolutions)."""
-        if sums := sums_of_windows(self.sequence):
+        if not disabled("convolution-idiom") and (sums := sums_of_windows(self.sequence)):
             result = Rewriting(self.builder, self.sequence, self.outputs, [], others=sums)
             self.sequence, self.outputs = result.sequence, result.outputs
 
@@ -69,7 +70,7 @@ class Roller:
 
     def _of_many_sizes(self) -> Iterations | None:
         """Find a loop whose iterations do the same with arrays of different sizes."""
-        if not self._lines_of_many_shapes():
+        if not self._lines_of_many_shapes() or disabled("ragged-padding"):
             return None
         codes = list(map(self.codes.loose, self.sequence))
         places = {node: k for k, node in enumerate(self.sequence)}

@@ -15,6 +15,7 @@ from tracegrad.avals import is_literal
 from tracegrad.ir import Builder, Graph, Node
 from tracegrad.ir.builder import sliced
 from tracegrad.ops.core.forms import Checked
+from tracegrad.settings import disabled
 from tracegrad.transforms.min_cut import source_side
 
 __all__ = ["between", "partition"]
@@ -61,6 +62,8 @@ def between(
 def _cut(joint: Graph, arguments: int, free: set[Node], late: set[Node], read: set[Node]) -> list[Node]:
     """The values to pass to the backward graph, arguments first, in the order of the graph."""
     early = [x for x in (*joint.inputs[:arguments], *joint.nodes) if x not in late]
+    if disabled("rematerialization"):
+        return [x for x in early if x in read]
     needed = _needed(early, read)
     candidates = [x for x in early if x in needed]
     chosen = _minimum_cut(candidates, free, read)

@@ -13,6 +13,7 @@ from tracegrad.codegen.loopir.kernel import Compute, Index, Kernel, Load, Operan
 
 __all__ = ["Clip", "clip_of", "mask_of_rows"]
 
+_NAME = "bound-tightening"
 _SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 _INTEGERS = frozenset({"add", "sub", "mul", "maximum", "minimum"})
 
@@ -28,7 +29,7 @@ class Clip(NamedTuple):
 def clip_of(kernel: Kernel) -> Clip | None:
     """The mask outside of which a kernel with one loop has no effect, or None."""
     plain = all(isinstance(x, Compute | Load | Index | Store | Reduce) for x in kernel.body)
-    if len(kernel.loops) != 1 or kernel.loops[0].extent.value is not None or not plain:
+    if len(kernel.loops) != 1 or kernel.loops[0].extent.value is not None or not plain or _NAME in kernel.disabled:
         return None
     var = kernel.loops[0].var
     table = {x.out.name: x for x in kernel.body if isinstance(x, Compute | Load | Index)}
@@ -47,7 +48,7 @@ def clip_of(kernel: Kernel) -> Clip | None:
 def mask_of_rows(kernel: Kernel) -> Load | None:
     """The mask of rows that a kernel loads: its innermost loop has no effect on a row whose mask is false."""
     plain = all(isinstance(x, Compute | Load | Index | Store | Reduce) for x in kernel.body)
-    if len(kernel.loops) < 2 or not plain:
+    if len(kernel.loops) < 2 or not plain or _NAME in kernel.disabled:
         return None
     within, around = kernel.loops[-1].var, kernel.loops[-2].var
     written = {x.buffer for x in kernel.body if isinstance(x, Store | Reduce)}

@@ -29,6 +29,8 @@ def steps_across(kernel: Kernel) -> list[Poly]:
     the order of iterations matters."""
     if len(kernel.loops) < 2 or kernel.chunked == len(kernel.loops) - 1 or kernel.loops[-1].extent.value is not None:
         return []
+    if "conflict-blocking" in kernel.disabled:
+        return []
     every = accesses(kernel.body)
     if is_serial(kernel) or any(isinstance(x, Reduce) for x in every):
         return []

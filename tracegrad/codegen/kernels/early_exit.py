@@ -30,6 +30,7 @@ from tracegrad.codegen.loopir.kernel import (
 )
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.steps import Launch
+from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
 __all__ = ["Count", "First", "Search", "first_of", "search_of", "searching", "stop_early"]
@@ -66,6 +67,8 @@ def searching(kernel: Kernel, vectors: Vectors | None) -> tuple[Vectors | None, 
     """The vectors of `kernel` and its search. The vectors have the width of the searched elements, not of indices."""
     if kernel.body and isinstance(kernel.body[-1], Reduce) and kernel.body[-1].combiner in FIRST:
         return vectors, First(kernel.body[-1])
+    if "early-exit" in kernel.disabled:
+        return vectors, None
     short = vectors_to_look_at(kernel) if vectors is None else None
     search = search_of(kernel, vectors or short)
     if search is None:
@@ -96,6 +99,8 @@ def _counting(kernel: Kernel) -> tuple[Vectors | None, Count | None]:
 
 def stop_early(steps: Sequence[Any], sizes: dict[str, int]) -> None:
     """Make kernels that reduce long rows by any or all exit a row as soon as its result is known."""
+    if disabled("early-exit"):
+        return
     for step in steps:
         if not isinstance(step, Launch) or not step.kernel.body or len(step.kernel.loops) < 2:
             continue

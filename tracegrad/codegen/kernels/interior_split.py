@@ -41,10 +41,12 @@ class Part(NamedTuple):
     long: bool
 
 
-def inside_of(body: list[Any], var: str, varying: Collection[str]) -> Inside | None:
+def inside_of(kernel: Kernel, var: str, varying: Collection[str]) -> Inside | None:
     """The interior in which guards of a loop over `var` hold, if any lane-dependent guard has a known range."""
+    if "interior-splitting" in kernel.disabled:
+        return None
     guards, bounds, tests = set[int](), dict[tuple[Poly, Poly], None](), dict[tuple[Poly, Poly], None]()
-    for x in flattened(body):
+    for x in flattened(kernel.body):
         if not isinstance(x, Guard) or x.out.name not in varying:
             continue
         apart = [
@@ -103,7 +105,7 @@ def plain_parts(b: ir.IRBuilder, scalar: Callable[[Poly], Any], kernel: Kernel, 
         return whole
     if any(isinstance(x, Reduce | Check) for x in flattened(kernel.body)):
         return whole
-    result = inside_of(kernel.body, loop.var, dependent(kernel.body, loop.var))
+    result = inside_of(kernel, loop.var, dependent(kernel.body, loop.var))
     if result is None:
         return whole
     first, last = part_inside(b, scalar, result, low, high, 1)

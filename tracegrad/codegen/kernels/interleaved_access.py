@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tracegrad.codegen.loopir.kernel import Compute, Load, Store, flattened
+from tracegrad.codegen.loopir.kernel import Compute, Kernel, Load, Store, flattened
 from tracegrad.codegen.loopir.polynomial import Poly
 
 if TYPE_CHECKING:
@@ -21,11 +21,14 @@ class Woven:
     `any_order` allows any order of elements in the lanes.
     """
 
-    def __init__(self, body: list[Any], var: str):
-        every = [x for x in flattened(body) if isinstance(x, Load | Store)]
-        loaded, stored = ({x.buffer for x in every if isinstance(x, kind)} for kind in (Load, Store))
+    def __init__(self, kernel: Kernel, var: str):
+        body, self.any_order = kernel.body, False
         self.stores: dict[tuple[str, Poly], tuple[Store, Store]] = {}
         self.loads: dict[tuple[str, Poly], Poly] = {}
+        if "interleaved-access" in kernel.disabled:
+            return
+        every = [x for x in flattened(body) if isinstance(x, Load | Store)]
+        loaded, stored = ({x.buffer for x in every if isinstance(x, kind)} for kind in (Load, Store))
         written = [x for x in body if isinstance(x, Store) and x.buffer not in loaded and _is_by_two(x, var)]
         placed = {(x.buffer, x.address): x for x in written}
         for low in written:

@@ -12,18 +12,24 @@ from typing import Any
 from tracegrad.codegen.kernels.full_unroll import write_out_choices, write_out_reductions
 from tracegrad.codegen.loopir.kernel import ACCESSES, Guard, Index, Kernel, Load, Loop, Reduce, Store, accesses
 from tracegrad.codegen.loopir.polynomial import Poly
+from tracegrad.settings import disabled
 
 __all__ = ["arrange", "is_serial"]
 
 
 def arrange(kernel: Kernel) -> Kernel:
     """Interchange and coalesce the loops of a kernel, in place."""
-    if len(kernel.loops) > 1:
+    if len(kernel.loops) < 2:
+        return kernel
+    if not disabled("full-unrolling"):
         write_out_reductions(kernel)
         write_out_choices(kernel)
+    if not disabled("loop-interchange"):
         _choose_innermost(kernel)
+    if not disabled("loop-coalescing"):
         for position in range(len(kernel.loops) - 2, -1, -1):
             _merge(kernel, position)
+    if not disabled("loop-interchange"):
         _bring_together(kernel)
     return kernel
 

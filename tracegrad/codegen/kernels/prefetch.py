@@ -34,7 +34,7 @@ def computes_much(kernel: Kernel) -> bool:
 
 def fetch_ahead(loop: VectorLoop, x: Load, pointer: Any, copy: int) -> None:
     """Prefetch some rows after `pointer` if rows are strided, or else some lines."""
-    if loop.kernel.cost <= LIGHTEST:
+    if loop.kernel.cost <= LIGHTEST or "prefetch" in loop.kernel.disabled:
         return
     bytes_ = dtype_named(x.out.dtype).itemsize
     *outer, inner = loop.kernel.loops

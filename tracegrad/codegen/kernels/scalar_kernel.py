@@ -114,7 +114,7 @@ class KernelEmitter:
         self.status, self.low, self.high = args[-3:]
         self.polys = PolyEmitter(self.env)
         self.reductions = [x for x in kernel.body if isinstance(x, Reduce)]
-        self.products = products_of(kernel.body)
+        self.products = {} if "fma-contraction" in kernel.disabled else products_of(kernel.body)
         self.serial = is_serial(kernel)
         self.vectors, self.search = searching(kernel, vectors_of(kernel))
         self._depth = {id(x): self._register_depth(x) for x in self.reductions}

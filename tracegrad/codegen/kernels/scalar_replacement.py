@@ -20,7 +20,7 @@ __all__ = ["carried_of"]
 
 def carried_of(kernel: Kernel) -> dict[int, Store]:
     """Map the id of a guarded load to the store whose value of the previous iteration it reads."""
-    if not kernel.loops:
+    if not kernel.loops or "scalar-replacement" in kernel.disabled:
         return {}
     written = [x for x in kernel.body if isinstance(x, Store | Reduce)]
     stores = {x.buffer: x for x in written if isinstance(x, Store)}

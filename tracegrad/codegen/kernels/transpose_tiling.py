@@ -31,6 +31,7 @@ GROUP = TUNING.transposition.interleaved_bytes
 WORDS = TUNING.transposition.vector_bytes
 MOST_TRANSPOSED = TUNING.transposition.max_arrays
 STRIP = TUNING.transposition.strip_columns
+_NEEDED = frozenset({"transpose-tiling", "vectorization"})
 SMALL = TUNING.transposition.small_edge
 
 
@@ -44,7 +45,7 @@ class Tiles(NamedTuple):
 
 def tiles_of(kernel: Kernel) -> Tiles | None:
     """The tiling of a kernel's two innermost loops, or None if it does not transpose."""
-    if len(kernel.loops) < 2 or not vector_bytes():
+    if len(kernel.loops) < 2 or not vector_bytes() or not kernel.disabled.isdisjoint(_NEEDED):
         return None
     if any(each.extent.value is not None for each in kernel.loops[-2:]):
         return None

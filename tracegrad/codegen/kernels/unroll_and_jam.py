@@ -43,6 +43,8 @@ def jam_of(kernel: Kernel, vectors: Vectors | None, depths: Sequence[int]) -> Ja
     plain = all(isinstance(x, Compute | Load | Index | Store | Reduce) for x in kernel.body)
     if outer < 0 or not plain or len(kernel.body) > LONGEST_JAMMED or is_serial(kernel):
         return None
+    if "unroll-and-jam" in kernel.disabled:
+        return None
     reductions = [x for x in kernel.body if isinstance(x, Reduce)]
     if not reductions or (vectors is not None and vectors.rows):
         return None

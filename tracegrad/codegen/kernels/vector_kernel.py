@@ -69,9 +69,9 @@ class VectorLoop:
         self.i: Any = None
         self.rest: Any = None  # number of lanes in the remainder of a row
         self.loaded = {x.buffer for x in flattened(self.kernel.body) if isinstance(x, Load)}
-        self.woven = Woven(self.kernel.body, self.var)
+        self.woven = Woven(self.kernel, self.var)
         plain = self.several > 1 and self.length is None and not outer.copies and not outer.reductions
-        self.inside = inside_of(self.kernel.body, self.var, self.varying) if plain else None
+        self.inside = inside_of(self.kernel, self.var, self.varying) if plain else None
         self.holding = frozenset[int]()  # the guards that hold
         self.may_pass = False  # whether the masked loop may also process whole vectors
 

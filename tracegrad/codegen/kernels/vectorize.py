@@ -84,7 +84,7 @@ def narrowest_bytes() -> int:
 
 def vectors_of(kernel: Kernel) -> Vectors | None:
     """The vectorization of `kernel`, or None for a scalar loop."""
-    if not vector_bytes() or not kernel.loops or is_serial(kernel):
+    if not _may_be_vectors(kernel):
         return None
     least = _least(kernel)
     if least < narrowest_bytes():
@@ -92,7 +92,7 @@ def vectors_of(kernel: Kernel) -> Vectors | None:
     var = kernel.loops[-1].var
     if (size := kernel.loops[-1].extent.value) is not None:
         return _of_few(kernel, size, least) if size else None
-    varying, pairs = dependent(kernel.body, var), Woven(kernel.body, var).stores
+    varying, pairs = dependent(kernel.body, var), Woven(kernel, var).stores
     if not all(_fits(x, var, varying, False, pairs) for x in kernel.body):
         return None
     if _gathers(kernel.body, var, varying) * _PER_GATHER > kernel.cost:
@@ -114,6 +114,12 @@ def vectors_of(kernel: Kernel) -> Vectors | None:
     return Vectors(lanes, 0 if guarded else at_once, least, varying)
 
 
+def _may_be_vectors(kernel: Kernel) -> bool:
+    if not vector_bytes() or "vectorization" in kernel.disabled:
+        return False
+    return bool(kernel.loops) and not is_serial(kernel)
+
+
 def _of_booleans(kernel: Kernel) -> Vectors | None:
     """The vectorization of a kernel that stores only booleans of wider elements on a target without byte masks: enough
     elements at a time for a vector of booleans. The lanes of the remainder are tested one by one, once."""
@@ -130,7 +136,7 @@ def _of_booleans(kernel: Kernel) -> Vectors | None:
 def vectors_to_look_at(kernel: Kernel) -> Vectors | None:
     """The vectorization of a search over elements too short for masks: one vector at a time, which is fast without a
     match. The lanes after the last whole vector are tested one by one."""
-    if not vector_bytes() or not kernel.loops or is_serial(kernel) or kernel.loops[-1].extent.value is not None:
+    if not _may_be_vectors(kernel) or kernel.loops[-1].extent.value is not None:
         return None
     var = kernel.loops[-1].var
     varying = dependent(kernel.body, var)
@@ -170,7 +176,8 @@ def _of_few(kernel: Kernel, size: int, least: int) -> Vectors | None:
     rows = min(lanes // size, MOST_ROWS, kernel.loops[-2].extent.value or MOST_ROWS)
     if size < FEWEST and (size < 2 or _lies_apart(kernel.body, row, size)):
         return None
-    fits = rows > 1 and all(_fits_rows(x, row, var, both, size) for x in kernel.body)
+    fits = rows > 1 and "multi-row-vectors" not in kernel.disabled
+    fits = fits and all(_fits_rows(x, row, var, both, size) for x in kernel.body)
     if fits and _gathers_of_rows(kernel.body, row, var, both) * _PER_GATHER <= kernel.cost:
         at_once = 4 if kernel.cost <= LIGHTEST and any(isinstance(x, Reduce) for x in kernel.body) else 1
         return Vectors(rounded_up(rows * size), at_once, least, both, rows)

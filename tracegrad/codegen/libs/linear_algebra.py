@@ -32,6 +32,7 @@ from tracegrad.codegen.vecmath.lanes import number, of_lanes
 from tracegrad.ir import Node
 from tracegrad.ops.linalg.factorizations import cholesky, cholesky_pullback
 from tracegrad.ops.linalg.solve import lu, lu_solve, solve, solve_triangular
+from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
 __all__ = ["NATIVE", "flags_of", "is_native", "lapack_module", "routines_of"]
@@ -49,7 +50,7 @@ NATIVE = tuple(f"tg_step.{op.name}." for op in _OPS)
 
 def is_native(node: Node) -> bool:
     """Whether a call has a native routine of this module."""
-    if node.op not in _OPS:
+    if node.op not in _OPS or disabled("native-factorizations"):
         return False
     x = node.operands[0].aval
     results = node.aval if isinstance(node.aval, tuple) else (node.aval,)

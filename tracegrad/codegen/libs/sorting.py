@@ -44,6 +44,7 @@ from tracegrad.ops.elementwise.bits import pack_bits, unpack_bits
 from tracegrad.ops.reduce.isin import is_member
 from tracegrad.ops.reduce.sorting import argsort, searchsorted, sorted_values
 from tracegrad.ops.shape.repeat_index import repeated_index
+from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
 __all__ = ["ORDERING", "SORTS", "is_ordering", "ordering_module", "ordering_words"]
@@ -63,7 +64,7 @@ ARGSORT = ir.FunctionType(I32, [POINTER, POINTER, I64, POINTER])
 
 def is_ordering(node: Node) -> bool:
     """Whether a call has a native routine of this module."""
-    if node.op not in _OPS:
+    if node.op not in _OPS or disabled("native-sorting"):
         return False
     x = node.operands[0].aval
     wanted = all(x.aval.size > 0 for x in node.operands) if node.op is is_member else x.size > 0

@@ -10,7 +10,8 @@
 Instructions are in static single assignment (SSA) form. Addresses and indices are polynomials over loop variables,
 sizes (`s0`), integers of the graph (`k0`) and loaded integers (`v3`). `c0` are floating-point constants passed at run
 time. A `guard` block computes a value only if all ranges hold. `reduce` combines a value over the loops in `over`. A
-kernel's text is its identity: the machine code depends on nothing that the text does not show.
+kernel's text is its identity: the machine code depends on nothing that the text does not show. It therefore ends its
+first line with the optimizations that the code is emitted `without`, if `settings.disable` names any of them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from typing import Any, NamedTuple
 
 from tracegrad.codegen.loopir.polynomial import ONE, Poly
 from tracegrad.errors import VerifyError
+from tracegrad.optimizations import CHANGES_KERNELS
+from tracegrad.settings import left_out
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = [
@@ -189,6 +192,10 @@ class Loop(NamedTuple):
     extent: Poly
 
 
+def _disabled() -> frozenset[str]:
+    return left_out() & CHANGES_KERNELS
+
+
 @record(slots=True)
 class Kernel:
     """A loop nest, outermost loop first; all instructions are in the innermost loop."""
@@ -198,6 +205,7 @@ class Kernel:
     body: list[Any] = field(default_factory=list)
     cost: int = 0
     chunked: int = 0  # the depth of the chunked loop
+    disabled: frozenset[str] = field(default_factory=_disabled)  # the optimizations that its code is emitted without
 
     @property
     def across_chunks(self) -> str:
@@ -218,6 +226,7 @@ class Kernel:
         args += f"; {constants}" if constants else ""
         head = "".join([f" for {var} in {extent}" for var, extent in loops])
         head += f" chunked {loops[self.chunked].var}" if self.chunked else ""
+        head += f" without {', '.join(sorted(self.disabled))}" if self.disabled else ""
         return "\n".join([f"kernel {name}({args}) cost {self.cost}{head} {{", *_indented(self.body), "}"])
 
     def symbols(self) -> set[str]:

@@ -17,7 +17,7 @@ def renamed(kernel: Kernel, names: dict[str, str]) -> Kernel:
     return Kernel(
         {get(name, name): use for name, use in kernel.buffers.items()},
         [Loop(var, renaming.poly(extent)) for var, extent in kernel.loops],
-        renaming.body(kernel.body), kernel.cost, kernel.chunked,
+        renaming.body(kernel.body), kernel.cost, kernel.chunked, kernel.disabled,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tracegrad.codegen.loopir.kernel import ACCESSES, Guard, Kernel, Reduce
 from tracegrad.codegen.loopir.polynomial import ZERO, Poly
-from tracegrad.codegen.loopir.random_draws import native_of
+from tracegrad.codegen.loopir.random_draws import Native
 from tracegrad.ir import Node
 from tracegrad.utils.lazy_dataclass import record
 
@@ -116,7 +116,7 @@ class Matmul:
     """out[batch, m, n] = x[batch, m, k] @ y[batch, k, n] by BLAS; a flag says that an operand is stored transposed.
 
     `lies` are the layouts of x, y and out; a run has `within` products. With `adds`, 1 or -1, the product is added to
-    memory, or subtracted from it.
+    memory, or subtracted from it. Without `tiles`, OpenBLAS computes each product in one call.
     """
 
     dtype: str
@@ -128,6 +128,12 @@ class Matmul:
     within: Poly
     node: Node
     adds: int = 0
+    tiles: bool = True
+
+    @property
+    def routine(self) -> str:
+        """The name of the function that computes a product."""
+        return f"tg_{'' if self.tiles else 'blas_'}{'d' if self.dtype == 'f64' else 's'}gemm"
 
     @property
     def buffers(self) -> list[str]:
@@ -145,6 +151,7 @@ class Matmul:
         x, y = (f"{b}{'.T' if flipped else ''}" for b, flipped in (self.x, self.y))
         batch, m, n, k = self.sizes
         text = f"matmul {self.out} {('', '+', '-')[self.adds]}= {x} @ {y} : {self.dtype} batch {batch}, {m} x {k} x {n}"
+        text += "" if self.tiles else " without tiles"
         if self.lies == self._close():
             return text
         return f"{text}, lying {', '.join(lie.text() for lie in self.lies)}, {self.within} a run"
@@ -158,12 +165,14 @@ class Matmul:
 
 @record(eq=False)
 class Call:
-    """A call of the NumPy implementation of an op without lowering rules; `outs` has "" for an unused result."""
+    """A call of the NumPy implementation of an op without lowering rules, or a compiled draw of random numbers; `outs`
+    has "" for an unused result."""
 
     number: int
     node: Node
     outs: tuple[str, ...]
     operands: tuple[str, ...]
+    native: Native | None = None
 
     @property
     def buffers(self) -> list[str]:
@@ -179,7 +188,7 @@ class Call:
         )
 
     def text(self) -> str:
-        name = native_of(self.node) or "f"
+        name = self.native or "f"
         return f"call {self.number}: {', '.join(b or '_' for b in self.outs)} = {name}({', '.join(self.operands)})"
 
 

@@ -19,6 +19,7 @@ from tracegrad.codegen.lower.symbolic_shapes import Dims
 from tracegrad.ir import Node
 from tracegrad.ir.builder import key_of
 from tracegrad.locks import new_lock
+from tracegrad.settings import disabled, left_out
 from tracegrad.target.tuning import TUNING
 
 __all__ = ["Pattern", "forget", "known", "note"]
@@ -59,7 +60,7 @@ class Pattern:
             params = tuple([key_of(item) for item in node.params]) if node.params else ()
             aval, sizes = node.aval, self._numbered(dims.shape(node))
             lines.append((node.op, params, aval.shape, aval.dtype, sizes, place, shared, *inputs))
-        self.key = (len(roots), tuple(lines))
+        self.key = (len(roots), tuple(lines), left_out())
         self._numbers = numbers
 
     def _numbered(self, shape: tuple[Poly, ...]) -> tuple[int, ...]:
@@ -94,7 +95,7 @@ _lock = new_lock()
 def known(pattern: Pattern, arguments: Arguments, counts: dict[Node, set[Any]]) -> tuple[Kernel, bool] | None:
     """The cached kernel of an equal step, renamed for this one, and whether it is serial; None if there is none."""
     result = _found.get(pattern.key)
-    if result is None:
+    if result is None or disabled("kernel-cache"):
         return None
     nodes = pattern.nodes
     names = dict(zip(result.names, pattern.names))

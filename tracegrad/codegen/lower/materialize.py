@@ -13,6 +13,7 @@ from typing import NamedTuple
 from tracegrad.codegen.lower.form_rules import HANDLERS, Handler, checks_indices, is_view, same_block
 from tracegrad.codegen.lower.matmul_layout import transposed_products, turnable_products
 from tracegrad.ir import Graph, Node
+from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
 __all__ = ["EARLY", "Storage"]
@@ -71,6 +72,7 @@ class Storage:
         self.weight: dict[Node, int] = {}
         self._computed: dict[Node, _Computed] = {}
         self.formed: dict[Node, str] = {}
+        self._inlines = not disabled("inlining")
         self._by_forms(set(self.reason))
         for node, form, cost, repeats in facts.costs:
             self._by_cost(node, form, cost, repeats)
@@ -144,6 +146,8 @@ class Storage:
         self.weight[node] = result.weight
         if result.depth > DEEPEST or result.weight > HEAVIEST:
             self.store(node, "a long chain, cut here")
+        elif cost and form.pointwise and not self._inlines:
+            self.store(node, "inlining is left out")
 
     def _made_of(self, node: Node, form: Handler, cost: int, operands: list[Node]) -> _Computed:
         together, depth = {node: cost}, 0

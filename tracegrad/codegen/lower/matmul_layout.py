@@ -21,6 +21,7 @@ from tracegrad.codegen.lower.packing_heuristic import is_head
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.core.forms import Contract
 from tracegrad.ops.shape.linear import broadcast_to, reshape, transpose
+from tracegrad.settings import disabled
 
 if TYPE_CHECKING:
     from tracegrad.codegen.lower.materialize import Storage
@@ -76,7 +77,7 @@ def transposed_products(storage: Storage) -> dict[Node, Node]:
     read either order.
     """
     candidates = storage.facts.turnable
-    if not candidates:
+    if not candidates or disabled("transposed-products"):
         return {}
     users, outputs = storage.users, set(storage.graph.outputs)
     table = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tracegrad.ir import Node
 from tracegrad.ops.core.forms import Along
+from tracegrad.settings import disabled
 from tracegrad.target.cache_lines import LINE
 from tracegrad.target.tuning import TUNING
 
@@ -36,7 +37,7 @@ def is_worth_a_copy(node: Node, times: int) -> bool:
     >>> [is_worth_a_copy(column, times) for times in (1, 2)]
     [False, True]
     """
-    if times < 2 or not _is_slice(node):
+    if times < 2 or not _is_slice(node) or disabled("operand-packing"):
         return False
     own, touched = node.aval.nbytes, _touched(node)
     return touched >= NEAR and times * touched > touched + (2 + times) * own

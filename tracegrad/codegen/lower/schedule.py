@@ -20,6 +20,7 @@ from tracegrad.codegen.lower.packing_heuristic import is_worth_a_copy
 from tracegrad.codegen.lower.symbolic_shapes import Dims
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.shape.linear import broadcast_to
+from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
@@ -27,6 +28,7 @@ __all__ = ["Edge", "Schedule", "Step", "dear_values", "schedule", "shared_by_ste
 
 HEAVIEST_GROUP = TUNING.fusion.max_group_cost
 LARGEST_GROUP = TUNING.fusion.max_group_values
+LEFT_OUT = "kernel-fusion is left out"
 SPACES_DIFFER = "iteration spaces differ"
 GAPS = "lies apart, and is read several times"
 
@@ -105,6 +107,7 @@ class _Planner:
         self.steps: list[Step] = []
         self.unfused: list[tuple[Any, ...]] = []
         self.crowded = False
+        self._fuses = not disabled("kernel-fusion")
         self._open: dict[tuple[Poly, ...], list[Step]] = {}  # steps that others may join, by iteration space
         self._leaders = 0  # bitmask of steps that others depend on
         self._step_of: dict[Node, Step] = {}
@@ -157,7 +160,7 @@ class _Planner:
 
     def _join(self, step: Step, obstacles: dict[Step, str]) -> Step:
         """Fuse `step` into the latest step that can compute it, or return it as a new one."""
-        joinable = _joinable(step)
+        joinable = self._fuses and _joinable(step)
         needed = 0
         for producer in obstacles:
             needed |= producer.before
@@ -203,6 +206,8 @@ class _Planner:
             return "needs the complete reduction"
         if not aligned:
             return "reads it at another index"
+        if not self._fuses:
+            return LEFT_OUT
         return SPACES_DIFFER if step.domain != producer.domain else ""
 
 

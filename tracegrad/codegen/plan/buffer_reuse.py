@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracegrad.codegen.loopir.kernel import Load, Reduce, Store, accesses
 from tracegrad.codegen.loopir.steps import Launch
+from tracegrad.settings import disabled
 
 if TYPE_CHECKING:
     from tracegrad.codegen.loopir.polynomial import Poly
@@ -29,7 +30,8 @@ def write_over_dying(plan: Plan) -> None:
         if name in nodes:
             nodes[name].append(node)
     taken: dict[str, str] = {}
-    for i, step in reversed(list(enumerate(plan.steps))):
+    steps = [] if disabled("buffer-reuse") else list(enumerate(plan.steps))
+    for i, step in reversed(steps):
         if not isinstance(step, Launch) or not step.stands_alone:
             continue
         kernel = step.kernel

@@ -15,6 +15,7 @@ from tracegrad.codegen.loopir.steps import Call, Launch
 from tracegrad.codegen.lower.symbolic_shapes import SMALL
 from tracegrad.codegen.plan.in_place import is_safe, overwrite
 from tracegrad.codegen.plan.region_steps import Nested, While, regions_of
+from tracegrad.settings import disabled
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.planner import Plan
@@ -27,6 +28,8 @@ def donate(plan: Plan, inputs: Collection[int]) -> None:
 
     Inputs of a few elements are excluded: their kernels are part of larger compilation units, and need little memory.
     """
+    if disabled("input-donation"):
+        return
     for j in inputs:
         x = plan.graph.inputs[j]
         large = max(x.aval.shape, default=0) > SMALL

@@ -16,6 +16,7 @@ from tracegrad.codegen.loopir.kernel import FIRST, Compute, Kernel, Load, Operan
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.plan.inline_one_hot_scatter import leave_out
+from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ _FIRST_OF = {what: name for name, what in FIRST.items()}
 
 def find_in_one_pass(plan: Plan) -> None:
     """Fuse each kernel that reduces rows to extrema with the kernel that searches for their indices."""
+    if disabled("fused-arg-reduction"):
+        return
     for step in [x for x in plan.steps if isinstance(x, Launch)]:
         extremum = _extremum(step, plan.arguments.sizes)
         if extremum is None or plan.memory[extremum.buffer] != "temp":

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tracegrad.codegen.loopir.kernel import Compute, Load, Store, accesses, operands
 from tracegrad.codegen.loopir.steps import Launch, Matmul
 from tracegrad.codegen.plan.in_place import rename
+from tracegrad.settings import disabled
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan.planner import Plan
@@ -25,6 +26,8 @@ __all__ = ["add_products"]
 
 def add_products(plan: Plan) -> None:
     """Accumulate the products of a plan in BLAS, where that is legal."""
+    if disabled("gemm-accumulation"):
+        return
     adders = _adders(plan)
     using = _using(plan) if adders else {}
     for adder in adders:

@@ -21,6 +21,7 @@ from tracegrad.codegen.lower.form_rules import handler, same_block
 from tracegrad.codegen.lower.materialize import EARLY
 from tracegrad.codegen.plan.region_steps import Looping, on_stack
 from tracegrad.ir import Node
+from tracegrad.settings import disabled
 
 if TYPE_CHECKING:
     from tracegrad.codegen.lower.symbolic_shapes import Dims
@@ -58,6 +59,8 @@ def _may_be_written(plan: Plan, base: str) -> bool:
 
 def write_in_place(plan: Plan) -> None:
     """Write partial updates into the memory of a dead base, and order the steps for that."""
+    if disabled("in-place-updates"):
+        return
     wanted = [(step, *part) for step in plan.steps for part in _parts(step) if _may_be_written(plan, part[0])]
     if not wanted:
         return
@@ -136,6 +139,8 @@ class _Order:
 def read_too_late(plan: Plan) -> dict[Node, str]:
     """The values computed from a base that are read together with its partial update: if they are stored before, the
     copy can be elided."""
+    if disabled("in-place-updates"):
+        return {}
     table: dict[Node, str] = {}
     planned_steps = list(zip(plan.steps, plan.schedule.steps))
     parts = [(*both, *part) for both in planned_steps for part in _parts(both[0]) if _may_be_written(plan, part[0])]
@@ -198,6 +203,8 @@ class _Early:
 # -- carries -------------------------------------------------------------------------------------------------
 def update_in_place(plan: Plan, dims: Dims) -> None:
     """Store outputs in the memory of the carries they replace, if that is safe; `in_place` of the plan lists them."""
+    if disabled("in-place-updates"):
+        return
     for k in range(plan.carries):
         old, new = (plan.buffers[values[k]] for values in (plan.graph.inputs, plan.graph.outputs))
         if on_stack(dims.shape(plan.graph.inputs[k]), plan.graph.inputs[k].aval) or not is_safe(plan, old, new):

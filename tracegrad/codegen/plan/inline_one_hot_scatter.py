@@ -25,6 +25,7 @@ from tracegrad.codegen.loopir.kernel import (
 )
 from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly
 from tracegrad.codegen.loopir.steps import Launch
+from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ MOST_READERS = TUNING.fusion.max_one_hot_readers
 
 def ask_in_rows(plan: Plan) -> None:
     """Remove the scatters whose readers can compute the one-hot rows themselves."""
+    if disabled("one-hot-inlining"):
+        return
     for scatter in [step for step in plan.steps if isinstance(step, Launch)]:
         placed = _placed(plan, scatter)
         if placed is None:

@@ -37,6 +37,7 @@ from tracegrad.codegen.loopir.kernel import (
 from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.scalar_templates import COST
 from tracegrad.codegen.loopir.steps import Launch
+from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ Part = tuple[int, int]  # the range [begin, end) of a loop
 
 def split_kernels(plan: Plan) -> None:
     """Replace each kernel that can be split by the kernels of its parts."""
+    if disabled("loop-splitting"):
+        return
     for i, step in reversed(list(enumerate(plan.steps))):
         if isinstance(step, Launch) and step.stands_alone and not step.base:
             parts = [part for x in _apart(step.kernel) for part in split(x, plan.arguments)]
@@ -140,7 +143,7 @@ class _Unclear(Exception):
 def _is_woven(kernel: Kernel) -> bool:
     """Whether vectors store interleaved pairs: run-time addresses would hide that they are adjacent, and vectors
     resolve guards by masks."""
-    return vectors_of(kernel) is not None and bool(Woven(kernel.body, kernel.loops[-1].var).stores)
+    return vectors_of(kernel) is not None and bool(Woven(kernel, kernel.loops[-1].var).stores)
 
 
 def _cuts(kernel: Kernel, guards: Sequence[Guard], sizes: dict[str, int]) -> dict[str, list[int]] | None:

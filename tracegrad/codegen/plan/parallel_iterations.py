@@ -12,6 +12,7 @@ from tracegrad.codegen.loopir.polynomial import Poly
 from tracegrad.codegen.loopir.steps import Launch, Matmul
 from tracegrad.ir import Node
 from tracegrad.ops.elementwise.table import add
+from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
@@ -41,6 +42,8 @@ class Iterations:
 
 def iterations_of(body: Plan) -> Iterations | None:
     """The parallelization of a loop body, or None if its iterations depend on each other."""
+    if disabled("parallel-iterations"):
+        return None
     graph = body.graph
     growths = {k: _growth(graph.inputs[k], graph.outputs[k]) for k in range(body.carries)}
     counters = {k: n for k, n in growths.items() if n is not None}

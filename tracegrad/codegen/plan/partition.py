@@ -19,6 +19,7 @@ from tracegrad.codegen.loopir.steps import Call, Launch, Matmul
 from tracegrad.codegen.plan.parallel_iterations import PARALLEL_COST
 from tracegrad.codegen.plan.region_steps import Nested
 from tracegrad.codegen.plan.strip_fusion import Band
+from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _cut_kernel(step: Launch, sizes: dict[str, int]) -> int:
         elif rows >= 4 * (together := _together(kernel)):
             step.rows = -(-step.rows // together) * together
     step.chunks = max(1, -(-rows // step.rows)) if rows else 1
-    step.parallel = step.chunks > 1 and cost >= PARALLEL_COST
+    step.parallel = step.chunks > 1 and cost >= PARALLEL_COST and not disabled("parallel-kernels")
     return cost + (step.bytes.evaluate(sizes) // 16 if step.copies else 0)
 
 
@@ -126,4 +127,4 @@ def _cut_band(plan: Plan, band: Band) -> None:
     rows = max(-(-rows // band.strip), 1) * band.strip
     for step, unit in zip(steps, band.units):
         step.rows, step.chunks = rows * unit, -(-band.rows // rows)
-        step.parallel = step.chunks > 1 and cost >= PARALLEL_COST
+        step.parallel = step.chunks > 1 and cost >= PARALLEL_COST and not disabled("parallel-kernels")

@@ -19,6 +19,7 @@ from tracegrad.codegen.kernels.early_exit import stop_early
 from tracegrad.codegen.kernels.loop_order import arrange, is_serial
 from tracegrad.codegen.loopir.kernel import Compute, Kernel, Reduce, Store, accesses, flattened
 from tracegrad.codegen.loopir.polynomial import ONE, Poly
+from tracegrad.codegen.loopir.random_draws import native_of
 from tracegrad.codegen.loopir.steps import Call, Launch, Matmul, number_calls
 from tracegrad.codegen.lower import kernel_cache
 from tracegrad.codegen.lower.form_rules import handler, same_block
@@ -53,6 +54,7 @@ from tracegrad.codegen.plan.wavefront import Waves, waves_of
 from tracegrad.codegen.vecmath import RARE
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.shape.linear import fresh
+from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
@@ -215,6 +217,8 @@ def _attempt(graph: Graph, dims: Dims, also: dict[Node, str], planner: _Planner)
 
 def _forget_unread(result: Plan) -> None:
     """Remove the stores of temporaries that are only used in the kernel that computes them (dead store elimination)."""
+    if disabled("dead-store-elimination"):
+        return
     unread: dict[str, int] = {}
     for name, users in result.users().items():
         step = result.steps[users[0]] if len(users) == 1 and result.memory[name] == "temp" else None
@@ -259,7 +263,8 @@ def _lowered(
     if step.kind == "call":
         number = sum(isinstance(s, Call) for s in result.steps)
         node, outs = _outs(result, step.roots)
-        return Call(number, node, outs, tuple(_block_of(result, x) for x in node.operands))
+        native = None if disabled("native-draws") else native_of(node)
+        return Call(number, node, outs, tuple(_block_of(result, x) for x in node.operands), native)
     if step.kind == "nested":
         node, outs = _outs(result, step.roots)
         operands = list(node.operands)
@@ -316,7 +321,8 @@ def _matmul(result: Plan, node: Node, storage: Storage, dims: Dims) -> Matmul:
         x, y, m, n = (y[0], not y[1]), (x[0], not x[1]), n, m
     dtype = "f64" if node.aval.dtype == np.float64 else "f32"
     sizes = (math.prod(lead, start=ONE), m, n, k)
-    return Matmul(dtype, result.buffers[node], x, y, sizes, layout[:3], layout.within, node)
+    out, tiles = result.buffers[node], not disabled("native-gemm")
+    return Matmul(dtype, out, x, y, sizes, layout[:3], layout.within, node, tiles=tiles)
 
 
 def _recomputed(result: Plan) -> dict[Node, str]:
@@ -362,6 +368,7 @@ def _offsets(result: Plan, arena: Arena) -> dict[str, int]:
     local = {name for band in result.bands for name in band.local}
     begun = set[str]()
     values: dict[str, int] = {}
+    reuses = not disabled("arena-reuse")
     for i, step in enumerate(result.steps):
         for name in sorted({n for n in temps[i] if n not in begun}):
             place = f"offset.{name}"
@@ -373,7 +380,7 @@ def _offsets(result: Plan, arena: Arena) -> dict[str, int]:
                 ending.setdefault(ends.get(i, i), []).extend([f"partial.{i}.{name}" for name in step.partials])
         elif isinstance(step, Nested):
             values |= _nested_values(result, i, step, arena)
-        if i in ending:
+        if i in ending and reuses:
             arena.give_all(ending[i])
     return values
 

@@ -14,6 +14,7 @@ from tracegrad.codegen.kernels.loop_order import is_serial
 from tracegrad.codegen.loopir.kernel import Kernel, Reduce, accesses
 from tracegrad.codegen.loopir.polynomial import ONE, ZERO, Poly
 from tracegrad.codegen.loopir.steps import Launch
+from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
@@ -39,6 +40,8 @@ class Strips:
 
 def strips_of(plan: Plan) -> Strips | None:
     """The strip-mining of a loop body, whatever the sizes; None if it is not possible."""
+    if disabled("strip-mining"):
+        return None
     launches = [step for step in plan.steps if isinstance(step, Launch)]
     wide = [step.kernel for step in launches if any(x.extent.value is None for x in step.kernel.loops)]
     narrow = [step.kernel for step in launches if step.kernel not in wide]

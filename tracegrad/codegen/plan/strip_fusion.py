@@ -20,6 +20,7 @@ from tracegrad.codegen.loopir.footprints import Footprint, footprints
 from tracegrad.codegen.loopir.kernel import Kernel
 from tracegrad.codegen.loopir.steps import Launch, near_order
 from tracegrad.codegen.plan.arena import Arena
+from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
@@ -59,6 +60,8 @@ class Band:
 
 def bands_of(plan: Plan) -> list[Band]:
     """Find the bands of a plan, and order the steps so that the steps of a band are consecutive."""
+    if disabled("strip-fusion"):
+        return []
     grouping = _Grouping(plan)
     if sum(rows >= FEWEST for rows in grouping.rows) < 2:
         return []

@@ -19,6 +19,7 @@ from tracegrad.codegen.loopir.kernel import Kernel, accesses
 from tracegrad.codegen.loopir.polynomial import ONE, Poly
 from tracegrad.codegen.loopir.steps import Launch
 from tracegrad.codegen.plan.scan_strip_mining import SHARE, is_plain, own_place
+from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
@@ -55,6 +56,8 @@ def waves_of(plan: Plan) -> Waves | None:
 
     Kernels without rows run again for each chunk, so they must be independent of the other kernels.
     """
+    if disabled("wavefront-tiling"):
+        return None
     launches = [step for step in plan.steps if isinstance(step, Launch)]
     wide = [step.kernel for step in launches if step.stands_alone]
     narrow = [step.kernel for step in launches if not step.stands_alone]

@@ -20,7 +20,6 @@ from tracegrad.codegen.libs.linear_algebra import flags_of, is_native, routines_
 from tracegrad.codegen.libs.sorting import is_ordering, ordering_words
 from tracegrad.codegen.loopir.kernel import Kernel, Reduce
 from tracegrad.codegen.loopir.polynomial import Poly
-from tracegrad.codegen.loopir.random_draws import native_of
 from tracegrad.codegen.loopir.steps import Call, Launch, Matmul
 from tracegrad.codegen.plan.donation import step_of_check
 from tracegrad.codegen.plan.planner import Plan, plans_of
@@ -33,11 +32,10 @@ from tracegrad.codegen.program.region_function import Part, place_of
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["CALLBACK", "C_LIBRARY", "ROUTINES", "Order", "orders_of", "pieces_of", "products_in_chunk"]
+__all__ = ["CALLBACK", "C_LIBRARY", "Order", "orders_of", "pieces_of", "products_in_chunk"]
 
 CALLBACK = "callback"
 C_LIBRARY = ("malloc", "free")
-ROUTINES = {"f64": "tg_dgemm", "f32": "tg_sgemm"}
 LEAST_SHARED = TUNING.blas.min_shared_work
 SHARES = TUNING.blas.min_shares
 LARGE = TUNING.blas.min_threaded_product
@@ -110,7 +108,7 @@ def _parts(steps: Sequence[Any], bands: Mapping[int, int]) -> Iterator[tuple[int
 def _is_small(step: Any) -> bool:
     """Whether a step is a kernel over small constant sizes, or a compiled random draw."""
     if isinstance(step, Call):
-        return native_of(step.node) is not None
+        return step.native is not None
     return isinstance(step, Launch) and step.chunks == 1 and all(x.extent.value is not None for x in step.kernel.loops)
 
 
@@ -129,7 +127,7 @@ class _Writer:
         match step:
             case Matmul():
                 return [Order(f"{STEP}matmul", self._matmul(step), steps)]
-            case Call() if native_of(step.node) is None:
+            case Call() if step.native is None:
                 if is_ordering(step.node):
                     return [self._ordering(step, steps)]
                 native = is_native(step.node) and all(step.outs)
@@ -247,8 +245,8 @@ class _Writer:
         share = products_in_chunk(batch, m * n * k)
         chunks = max(1, -(-batch // share))
         letters = "".join("T" if flipped else "N" for _, flipped in (step.y, step.x))
-        is_ours = batch > 1 and is_small_product(n, m, k, letters)
-        routine = GEMM + step.dtype if is_ours else ROUTINES[step.dtype]
+        is_ours = batch > 1 and step.tiles and is_small_product(n, m, k, letters)
+        routine = GEMM + step.dtype if is_ours else step.routine
         words: list[Word] = [routine, batch, share, chunks, EACH_CHUNK[1] if chunks > 1 else 0]
         words.append(max(within, 1))
         x, y, out = step.lies

@@ -20,7 +20,6 @@ from tracegrad.codegen.kernels.transpose_tiling import tiles_of
 from tracegrad.codegen.kernels.vectorize import vectors_of
 from tracegrad.codegen.libs.random_streams import write_draw
 from tracegrad.codegen.loopir.kernel import Check, Kernel, Reduce, flattened
-from tracegrad.codegen.loopir.random_draws import native_of
 from tracegrad.codegen.loopir.steps import Call, Launch, Matmul
 from tracegrad.codegen.plan.planner import Plan
 from tracegrad.codegen.plan.region_steps import Nested, Repeat
@@ -293,7 +292,7 @@ class _Program:
         pointer, integer = t.as_pointer(), I32.as_pointer()
         matrices = [pointer, pointer, integer, pointer, integer, pointer, pointer, integer]
         gemm_type = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, *[integer] * 3, *matrices])
-        gemm = self._external("tg_dgemm" if step.dtype == "f64" else "tg_sgemm", gemm_type)
+        gemm = self._external(step.routine, gemm_type)
         within = self.polys.emit(self.b, step.within)
 
         def at(start: Any, lie: Any, run: Any, i: Any) -> Any:
@@ -327,7 +326,7 @@ class _Program:
     # -- calls of NumPy ----------------------------------------------------------------------------------
     def _call(self, step: Call) -> None:
         """Emit a compiled random draw, or a call of NumPy."""
-        native = native_of(step.node)
+        native = step.native
         if native is None:
             self._call_numpy(step)
             return

@@ -192,7 +192,7 @@ def _unlike(xs: Sequence[Any], ys: Sequence[Any]) -> bool:
                for x, y in zip(xs, ys))  # fmt: skip
 
 
-@rule_for(counted)
+@rule_for(counted, "window-rules")
 def _(x: Any, *, length: int, axis: int) -> Any:
     index = constant(x)
     if type(index) is int:
@@ -200,7 +200,7 @@ def _(x: Any, *, length: int, axis: int) -> Any:
     return x if producer(x) is counted and dict(x.node.params)["length"] == length else None
 
 
-@rule_for(dynamic_slice)
+@rule_for(dynamic_slice, "window-rules")
 def _(x: Any, *starts: Any, sizes: Shape, step: Shape) -> Any:
     if x.shape == sizes and not _fail(starts):
         return x
@@ -215,7 +215,7 @@ def _(x: Any, *starts: Any, sizes: Shape, step: Shape) -> Any:
     return None if _fail(starts) else reshaped(x, sizes)
 
 
-@rule_for(dynamic_update_slice)
+@rule_for(dynamic_update_slice, "window-rules")
 def _(x: Any, update: Any, *starts: Any, step: Shape) -> Any:
     if update.shape == x.shape and not _fail(starts):
         return update

@@ -23,6 +23,7 @@ from typing import Any
 from tracegrad.avals import is_literal
 from tracegrad.ir import Node, Value
 from tracegrad.ops import TABLE, Op
+from tracegrad.settings import disabled
 from tracegrad.utils.lazy_dataclass import record
 
 __all__ = ["RULES", "Rule", "algebra", "is_small_power_of_two"]
@@ -236,7 +237,7 @@ def algebra(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
       return %1
     }
     """
-    if op not in _ROWS:
+    if op not in _ROWS or disabled("algebra"):
         return None
     for row in _rows_for(op, *[x.node.op if isinstance(x, Value) else _LITERAL for x in operands]):
         if (result := row.apply(operands)) is not None:

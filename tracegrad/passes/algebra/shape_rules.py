@@ -35,19 +35,20 @@ from tracegrad.passes.core.constant_folding import constant, fold_cast, fold_red
 from tracegrad.passes.core.rewriter import operand, producer, shared
 from tracegrad.target.tuning import TUNING
 
-__all__ = ["BY_OP", "hoist_broadcast"]
+__all__ = ["BY_OP", "NAMES", "hoist_broadcast"]
 
 Shape = tuple[int, ...]
 LONG = TUNING.passes.min_short_sum
 
 BY_OP: dict[Op, Callable[..., Any]] = {}
+NAMES: dict[Op, str] = {}  # the names of the rules in `settings.disable`
 
 
-def rule_for(op: Op) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a rule for the op it simplifies (decorator)."""
+def rule_for(op: Op, name: str = "shape-rules") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a rule for the op it simplifies, with its name in `settings.disable` (decorator)."""
 
     def declare(rule: Callable[..., Any]) -> Callable[..., Any]:
-        BY_OP[op] = rule
+        BY_OP[op], NAMES[op] = rule, name
         return rule
 
     return declare
@@ -211,7 +212,7 @@ def _reduce_broadcast(op: Op, source: Any, shape: Shape, axes: Shape) -> Any:
 
 for _op in TABLE.values():
     if isinstance(_op.form, Fold):
-        BY_OP[_op] = _reduction_rule(_op, _op.form)
+        rule_for(_op)(_reduction_rule(_op, _op.form))
 
 
 # -- predicates of integers ----------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from tracegrad.ops.nn.im2col import patches
 from tracegrad.ops.shape.linear import broadcast_to, reduce_sum, reshape, transpose
 from tracegrad.passes.core.rewriter import in_loop, operand, producer, rewrite, shared, swaps
 from tracegrad.passes.linalg.diagonal import with_diagonal
+from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
@@ -46,11 +47,13 @@ class Thresholds:
         return 1 in (m, k, n) and m * k * n <= self.vector_elements
 
 
-_USUAL = Thresholds()
+_USUAL, _NONE = Thresholds(), Thresholds(0, 0, 0)
 
 
-def unroll_small_contractions(graph: Graph, thresholds: Thresholds = _USUAL) -> Graph:
+def unroll_small_contractions(graph: Graph, thresholds: Thresholds | None = None) -> Graph:
     """`graph` with small, vector and non-float `matmul`s as multiply and reduce_sum. Sums may round differently.
+
+    Without `small-matmul` only products that BLAS has no routine for are lowered.
 
     >>> from tracegrad.ir import parse
     >>> text = "graph(%0: f64[9,5], %1: f64[5,1]) {\\n  %2 = matmul(%0, %1) : f64[9,1]\\n  return %2\\n}"
@@ -65,19 +68,21 @@ def unroll_small_contractions(graph: Graph, thresholds: Thresholds = _USUAL) -> 
     }
     """
 
+    usual = thresholds or (_NONE if disabled("small-matmul") else _USUAL)
+
     def unrolled(operands: tuple[Any, ...], again: bool) -> bool:
         x, y = (x.aval for x in operands)
         if x.dtype.kind not in "fc":
             return True
         count = 1 if again else math.prod(x.shape[:-2])
-        return thresholds.unrolls(x.shape[-2], x.shape[-1], y.shape[-1], count)
+        return usual.unrolls(x.shape[-2], x.shape[-1], y.shape[-1], count)
 
     def hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         if op is not matmul:
             return None
         if unrolled(operands, in_loop(operands[0])):
             return as_loop(*operands)
-        return _of_windows(*operands)
+        return None if usual is _NONE else _of_windows(*operands)
 
     results = [x for x in graph.everywhere() if x.op is matmul or x.op is patches]
     for x in results:

@@ -16,7 +16,7 @@ from tracegrad.passes.linalg.diagonal import counted
 __all__: list[str] = []
 
 
-@rule_for(cholesky)
+@rule_for(cholesky, "triangular-solves")
 def _(x: Any, *, lower: bool) -> Any:
     """Factor a symmetric matrix that is mirrored from its lower triangle without building the upper one."""
     if lower or producer(x) is not where or any(is_literal(y) for y in x.node.inputs):
@@ -36,7 +36,7 @@ def _is_lower(mask: Any) -> bool:
     return [counted(operand(mask, k)) for k in range(2)] == [1, 0]
 
 
-@rule_for(solve)
+@rule_for(solve, "triangular-solves")
 def _(a: Any, b: Any) -> Any:
     """Solve with a Cholesky factor or its transpose as a triangular matrix; its diagonal has no zeros."""
     transposed = swaps(a)

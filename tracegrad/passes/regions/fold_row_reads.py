@@ -15,11 +15,12 @@ from tracegrad.ir.builder import recording
 from tracegrad.ops.indexing.gather_scatter import gather
 from tracegrad.passes.algebra.shape_rules import rule_for
 from tracegrad.passes.core.rewriter import operand, producer
+from tracegrad.settings import disabled
 
 __all__ = ["read_inside"]
 
 
-@rule_for(gather)
+@rule_for(gather, "row-reads")
 def _(*xs: Any, axes: tuple[int, ...]) -> Any:
     """Read an element of a row from the array."""
     row, *places = xs
@@ -35,7 +36,7 @@ def read_inside(operands: Sequence[Any], graphs: Sequence[Graph], first: int) ->
         k for k, x in enumerate(operands) if k >= first and producer(x) is gather and _is_place(x.node)
         and all(_absorbs(graph, graph.inputs[k]) for graph in graphs)
     ]  # fmt: skip
-    if not results:
+    if not results or disabled("row-reads"):
         return None
     parts = {k: [operand(operands[k]), operand(operands[k], 1)] for k in results}
     args = [x for k, x in enumerate(operands) if k not in parts]

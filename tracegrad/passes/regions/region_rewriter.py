@@ -19,6 +19,7 @@ from tracegrad.ops.shape.linear import broadcast_to, full, pad, reshape, transpo
 from tracegrad.passes.core.constant_folding import constant
 from tracegrad.passes.core.rewriter import operand, producer
 from tracegrad.passes.regions.layout_insensitive import in_any_order
+from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
@@ -111,6 +112,8 @@ class Regions:
 
         A value much larger than all its inputs is not hoisted, because inside it may never be stored.
         """
+        if disabled("invariant-code-motion"):
+            return
         body, moving = self.graphs[0], self.moving()
         most = max(LARGE, sum(each.value.aval.size for each in self.given if each.sort == CONSTANT))
         fixed = {

@@ -37,7 +37,7 @@ __all__ = ["BY_OP"]
 
 
 # -- loops of a known number of iterations -------------------------------------------------------------------
-@rule_for(scan_op.scan)
+@rule_for(scan_op.scan, "region-simplification")
 def _(*operands: Any, body: Graph, carries: int, xs: int, length: int, reverse: bool) -> Any:
     if not operands:
         return None
@@ -83,7 +83,7 @@ def _rows(regions: Regions, y: Node, length: int) -> Any:
 
 
 # -- loops that run while a condition holds ------------------------------------------------------------------
-@rule_for(while_op.while_loop)
+@rule_for(while_op.while_loop, "region-simplification")
 def _(*operands: Any, cond: Graph, body: Graph, carries: int, capacity: int) -> Any:
     if not operands:
         return None
@@ -232,7 +232,7 @@ def _worth_it(node: Node) -> bool:
 
 
 # -- branches ------------------------------------------------------------------------------------------------
-@rule_for(cond_op.cond)
+@rule_for(cond_op.cond, "region-simplification")
 def _(index: Any, *operands: Any, branches: tuple[Graph, ...]) -> Any:
     number = constant(index)
     if number is not None or all(b == branches[0] for b in branches):

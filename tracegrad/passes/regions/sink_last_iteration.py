@@ -13,6 +13,7 @@ from tracegrad.control import scan_op
 from tracegrad.ir import Graph, Node, replay
 from tracegrad.ir.builder import needed, sliced
 from tracegrad.ops.core.forms import Contract, Fill, Fold, Map, Move, Result
+from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 
 __all__ = ["computed_behind"]
@@ -49,7 +50,7 @@ def computed_behind(operands: Sequence[Any], *, body: Graph, carries: int, xs: i
     """
     read = {x for node in body.nodes for x in node.operands}.union(body.outputs)
     unread = [k for k in range(carries) if body.inputs[k] not in read]
-    if not unread:
+    if not unread or disabled("last-iteration-sinking"):
         return None
     left = [k for k in range(len(body.outputs)) if k not in unread]
     ends = {body.outputs[k]: i for i, k in enumerate(left) if k < carries}

@@ -6,6 +6,7 @@ removes dead nodes. A sum of cotangents (`accumulate`) becomes an `add`. Its lik
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tracegrad.avals import LITERALS, is_literal
@@ -22,7 +23,7 @@ from tracegrad.passes.algebra.merge_masked_sums import into_choice, into_undivid
 from tracegrad.passes.algebra.merge_slices import into_place
 from tracegrad.passes.algebra.redundant_select import chosen_once
 from tracegrad.passes.algebra.rules import algebra
-from tracegrad.passes.algebra.shape_rules import hoist_broadcast
+from tracegrad.passes.algebra.shape_rules import NAMES, hoist_broadcast
 from tracegrad.passes.core.constant_folding import fold
 from tracegrad.passes.core.rewriter import mark_free, node_of, producer, rewrite
 from tracegrad.passes.linalg import triangular  # noqa: F401 (whose rule is in the table)
@@ -30,6 +31,7 @@ from tracegrad.passes.linalg.diagonal import DIAGONALS
 from tracegrad.passes.linalg.outer_product import OUTER
 from tracegrad.passes.linalg.small_matmul import long_product
 from tracegrad.passes.regions.simplify_regions import BY_OP
+from tracegrad.settings import disabled
 
 __all__ = ["simplifier", "simplify"]
 
@@ -53,43 +55,53 @@ def simplify(graph: Graph) -> Graph:
 
 
 def _collect(graph: Graph, free: set[Node]) -> Graph:
-    return collect(graph, free, simplifier)
+    return graph if disabled("like-terms") else collect(graph, free, simplifier)
+
+
+_OF_PRODUCTS: tuple[tuple[Mapping[Op, Callable[..., Any]], str], ...] = (
+    (DIAGONALS, "diagonal-products"),
+    ({reduce_sum: long_product}, "long-products"),
+    (OUTER, "outer-products"),
+)
 
 
 def simplifier(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """The simplification hook."""
     if isinstance(op, Elementwise):
         return _elementwise(op, operands)
-    result = BY_OP[op](*operands, **params) if op in BY_OP else None
-    if result is None and op in DIAGONALS:
-        result = DIAGONALS[op](*operands, **params)
-    if result is None and op is reduce_sum:
-        result = long_product(*operands, **params)
-    return OUTER[op](*operands, **params) if result is None and op in OUTER else result
+    result = BY_OP[op](*operands, **params) if op in BY_OP and not disabled(NAMES[op]) else None
+    for rules, name in _OF_PRODUCTS:
+        if result is None and op in rules and not disabled(name):
+            result = rules[op](*operands, **params)
+    return result
 
 
 def _elementwise(op: Elementwise, operands: tuple[Any, ...]) -> Any:
     sources = [None if type(x) in LITERALS else x.node.op for x in operands]
     if full in sources and (result := fold(op, operands)) is not None:
         return result
-    if op in BY_OP and (result := BY_OP[op](*operands)) is not None:
+    if op in BY_OP and not disabled(NAMES[op]) and (result := BY_OP[op](*operands)) is not None:
         return result
     result = algebra(op, operands, {})
-    if result is None and broadcast_to in sources:
+    if result is None and broadcast_to in sources and not disabled("broadcast-sinking"):
         result = hoist_broadcast(op, operands)
-    if result is None and op in LOGIC:
+    if result is None and op in LOGIC and not disabled("boolean-algebra"):
         result = LOGIC[op](*operands)
     if result is None and op is where:
-        result = chosen_once(*operands)
-        return into_array(*operands) if result is None else result
+        result = None if disabled("redundant-selects") else chosen_once(*operands)
+        return into_array(*operands) if result is None and not disabled("window-rules") else result
     if result is None and op is accumulate:
-        result = into_choice(*operands)
-        result = into_undivided(*operands) if result is None else result
-        result = into_place(*operands) if result is None else result
-        result = into_loop(*operands) if result is None else result
-        result = into_sum(*operands) if result is None else result
+        result = None if disabled("cotangent-sums") else _sum_of_cotangents(*operands)
         return _free_sum(*operands) if result is None else result
     return result
+
+
+def _sum_of_cotangents(x: Any, y: Any) -> Any:
+    result = into_choice(x, y)
+    result = into_undivided(x, y) if result is None else result
+    result = into_place(x, y) if result is None else result
+    result = into_loop(x, y) if result is None else result
+    return into_sum(x, y) if result is None else result
 
 
 def _free_sum(x: Any, y: Any) -> Any:

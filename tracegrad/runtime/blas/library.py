@@ -47,7 +47,7 @@ from tracegrad.target.cpu import features, has_small_kernels
 from tracegrad.target.tuning import tuning
 from tracegrad.utils.lazy_dataclass import record
 
-__all__ = ["ROUTINES", "address", "get_num_threads", "info", "set_num_threads"]
+__all__ = ["ROUTINES", "address", "get_num_threads", "has", "info", "set_num_threads"]
 
 _PACKAGE = "scipy_openblas32"
 ROUTINES = tuple(
@@ -55,6 +55,7 @@ ROUTINES = tuple(
 )
 
 _RAW, _PARALLEL_FOR, _LIMIT = "tg_blas_", "tg_blas_parallel_for", "tg_blas_limit"
+_UNTILED = "blas_"  # the prefix of a routine that is the library's own
 
 
 @record(frozen=True, slots=True)
@@ -72,8 +73,14 @@ _lock = threading.Lock()
 _library: _Library | None = None
 
 
+def has(routine: str) -> bool:
+    """Whether `address` knows a routine."""
+    return routine.removeprefix(_UNTILED) in ROUTINES
+
+
 def address(routine: str) -> int:
-    """The address of one of `ROUTINES`, of BLAS and LAPACK (see the module's docstring).
+    """The address of one of `ROUTINES`, of BLAS and LAPACK (see the module's docstring); "blas_dgemm" is the library's
+    own dgemm, which is not cut into tiles.
 
     Valid until the process ends, and in forked children. The first call loads the library.
 
@@ -83,11 +90,11 @@ def address(routine: str) -> int:
     >>> address("dgemm") == address("dgemm") != 0
     True
     """
-    if routine not in ROUTINES:
+    if not has(routine):
         raise ValueError(f"no BLAS routine {routine!r} here; there are {', '.join(ROUTINES)}")
     library = _loaded()
-    if library.cut is None or not routine.endswith("gemm"):
-        return library.addresses[routine]
+    if library.cut is None or routine.startswith(_UNTILED) or not routine.endswith("gemm"):
+        return library.addresses[routine.removeprefix(_UNTILED)]
     with _lock:
         if routine not in library.cut:
             library.cut[routine] = _tiled(routine, library)

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 from tracegrad.locks import new_lock
 from tracegrad.runtime.dispatch.dispatcher import Dispatcher
-from tracegrad.runtime.dispatch.specializations import Specialization
+from tracegrad.runtime.dispatch.specializations import SpecializationStore
+from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.inlinable import DERIVED
 from tracegrad.trace.proxies.function_proxies import is_structural
@@ -32,7 +33,7 @@ class Family:
     """The shared programs of functions with equal code but different closures, defaults and instances."""
 
     def __init__(self) -> None:
-        self.specializations: OrderedDict[Any, Specialization] = OrderedDict()
+        self.store = SpecializationStore()
         self.lock = new_lock()
         self.begun = False
 
@@ -68,6 +69,8 @@ class Memory:
 
 
 def _shared(fun: Any, key: Any, result: Made) -> Made:
+    if disabled("closure-sharing"):
+        return result
     is_method = isinstance(fun, types.MethodType)
     function = fun.__func__ if is_method else fun
     if is_structural(function) or is_decorated(function):

@@ -21,7 +21,7 @@ from tracegrad.ops.shape.linear import zeros_like
 from tracegrad.runtime.diagnostics.nan_origin import raise_origin
 from tracegrad.runtime.dispatch.specializations import Interpreted
 from tracegrad.runtime.execution.program import MISS, compile_program, conformed
-from tracegrad.settings import disable_jit
+from tracegrad.settings import disable_jit, leaving_out, left_out
 from tracegrad.torch.modes import STATE, enable_grad
 from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.backward import engine
@@ -47,6 +47,7 @@ class OnTape:
 
     def __init__(self, trace: Trace, name: str, body: Callable[..., Any], how: tuple[str, int] | None):
         assert trace.tape is not None
+        self._left_out = left_out()
         self._how = how  # options of the compiled backward program; None if NumPy runs both
         self.trace, self.tape, self.name, self.body = trace, trace.tape, name, body
         self.graph = trace.graph
@@ -100,7 +101,8 @@ class OnTape:
                 kinds += ["array"] * (len(self._graph.inputs) - len(kinds))
                 single = len(self._graph.outputs) == 1
                 name = f"{self.name} backward"
-                self._backward = compile_program(self._graph, tuple(kinds), single, name, False, *self._how)
+                with leaving_out(self._left_out):
+                    self._backward = compile_program(self._graph, tuple(kinds), single, name, False, *self._how)
             return self._backward
 
     def derived(self, make: Callable[..., Any]) -> Any:

@@ -19,7 +19,6 @@ import functools
 import sys
 import time
 import types
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,13 +33,14 @@ from tracegrad.ops import Carrier, Level
 from tracegrad.runtime.diagnostics.nan_origin import look
 from tracegrad.runtime.dispatch.bound_method import ALONE, Method
 from tracegrad.runtime.dispatch.disabled_jit import as_memory_is, eagerly, once
+from tracegrad.runtime.dispatch.fast_path_registry import register
 from tracegrad.runtime.dispatch.plain_python_policy import CacheInfo, Pace, Unmet
 from tracegrad.runtime.dispatch.retrace_reasons import Warnings, limited, log_compile, tell
-from tracegrad.runtime.dispatch.specializations import Found, Interpreted, Path, Specialization
+from tracegrad.runtime.dispatch.specializations import Found, Interpreted, Path, Specialization, SpecializationStore
 from tracegrad.runtime.dispatch.trace_store import keep, recall
 from tracegrad.runtime.execution.entry_callable import MISS
 from tracegrad.runtime.execution.program import Unplanned, compile_program
-from tracegrad.settings import jit_disabled, settings, unusual
+from tracegrad.settings import disabled, jit_disabled, settings, unusual
 from tracegrad.target.tuning import TUNING
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder.builder import ESCAPED, current_trace
@@ -81,7 +81,7 @@ class Dispatcher(Inlinable):
     entry: Any = None
     __slots__ = (
         "_counts", "_donated", "_inline_caches", "_kept", "_lock", "_met", "_methods", "_pace", "_plain", "_shared",
-        "_specializations", "_unmet", "binder", "body", "fun", "name", "optimize", "tiered", "told",
+        "_store", "_unmet", "binder", "body", "fun", "name", "optimize", "tiered", "told",
     )  # fmt: skip
 
     def __init__(self, fun: Callable[..., Any], *, body: Any = None, signature: Any = None,
@@ -103,10 +103,10 @@ class Dispatcher(Inlinable):
         self._methods: dict[int, Any] = {}
         self._kept: list[tuple[int, Any]] = []
         self._shared = False
-        self._specializations: OrderedDict[Any, Specialization] = OrderedDict()
-        self.told = Warnings()
-        self._unmet, self._pace = Unmet(), Pace()
+        self._store = SpecializationStore()
+        self.told, self._unmet, self._pace = Warnings(), Unmet(), Pace()
         self._counts = {"traces": 0, "retraces": 0, "hits": 0, "misses": 0}
+        register(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.call_slowly(args, kwargs)
@@ -146,7 +146,7 @@ class Dispatcher(Inlinable):
         if not path.ready(lies) or (path.trace.effects and not self.effects) or not path.comes_again(call):
             return
         form = (len(call.args), *call.kwargs)
-        again = len(form) > 1 or path.is_hot(form)
+        again = (len(form) > 1 or path.is_hot(form)) and not disabled("inline-caches")
         donated = path.arrays(self.binder.leaves_of(call, self._donated)) if self._donated else ()
         self.__class__ = path.hot(self.binder, call, self._plain, self.name, donated, lies)
         entry = path.cache_entry(call, donated, lies) if again else None
@@ -166,7 +166,7 @@ class Dispatcher(Inlinable):
         """Share the programs of a family. Its first function uses private programs, whose captured variables are found
         faster."""
         if family.begun:
-            self._specializations, self._lock, self._shared = family.specializations, family.lock, True
+            self._store, self._lock, self._shared = family.store, family.lock, True
         family.begun = True
 
     def _is_method_call(self, args: tuple[Any, ...]) -> bool:
@@ -212,11 +212,14 @@ class Dispatcher(Inlinable):
     def clear(self) -> None:
         """Forget all traces and programs of this function."""
         with self._lock:
-            self._inline_caches = {}
-            self.__class__ = self._plain
-            self._specializations = OrderedDict()
+            self.cool()
+            self._store = SpecializationStore()
             self._unmet, self._pace = Unmet(), Pace()
             self._counts = dict.fromkeys(self._counts, 0)
+
+    def cool(self) -> None:
+        """Remove the fast paths."""
+        self._inline_caches, self.__class__ = {}, self._plain
 
     @property
     def options(self) -> dict[str, Any]:
@@ -297,16 +300,13 @@ class Dispatcher(Inlinable):
         """Why calls like this one run as plain Python although programs may exist; "" if they do not."""
         return limited() if self.is_limited(call) else self._pace.why if self._pace.rests else ""
 
+    @property
+    def _specializations(self) -> dict[Any, Specialization]:
+        return self._store.table
+
     def _specialization(self, key: Any) -> Specialization:
         with self._lock:
-            result = self._specializations.get(key)
-            if result is None:
-                result = self._specializations[key] = Specialization()
-                if len(self._specializations) > MAX_SPECIALIZATIONS:
-                    self._specializations.popitem(last=False)
-            else:
-                self._specializations.move_to_end(key)
-            return result
+            return self._store.at(key, MAX_SPECIALIZATIONS)
 
     def derive(self, fun: Callable[..., Any], name: str) -> Dispatcher:
         """Make a traced function with the same options."""

@@ -43,7 +43,7 @@ from tracegrad.runtime.dispatch.native_guards import apart_of, empty, places_of
 from tracegrad.runtime.execution.entry_callable import watching
 from tracegrad.runtime.execution.program import conformed
 from tracegrad.runtime.execution.strided_inputs import Lies
-from tracegrad.settings import unusual
+from tracegrad.settings import disabled, unusual
 from tracegrad.target.tuning import TUNING
 from tracegrad.trace.driver.trace import Trace
 from tracegrad.trace.effects.effects import NAMES, apart, statements
@@ -87,11 +87,11 @@ def hot_call(
         _take_arguments(code, call, header.args, header.kwargs)
         code.prepare(call)
         _convert_scalars(code, call)
-        held = list[Any]()
+        held, native = list[Any](), code.native and not disabled("native-guards")
         places = {
             i: locations
             for i, guard in enumerate(trace.world.guards)
-            if code.native and (locations := places_of(guard, held))
+            if native and (locations := places_of(guard, held))
         }
         watched = [trace.world.guards[i] for i in places]
         code.settle(watched)
@@ -141,7 +141,8 @@ def hot_call(
 
 def _asks_numpy(graph: Graph) -> bool:
     """Whether a random draw in a loop is a call of NumPy."""
-    return any(x.op in (draw, draw_by) and native_of(x) is None for x in graph.everywhere())
+    compiles = not disabled("native-draws")
+    return any(x.op in (draw, draw_by) and not (compiles and native_of(x)) for x in graph.everywhere())
 
 
 @functools.lru_cache(maxsize=1024)

@@ -16,7 +16,7 @@ from tracegrad.avals import Size
 from tracegrad.runtime.dispatch.native_guards import exact
 from tracegrad.runtime.dispatch.native_unpacking import Container, arranged, container, in_order, is_flat
 from tracegrad.runtime.execution.entry_callable import MISS, can_watch
-from tracegrad.settings import unusual
+from tracegrad.settings import disabled, unusual
 from tracegrad.target.tuning import TUNING
 from tracegrad.trace.effects.effects import Effect
 from tracegrad.trace.proxies.opaque_state import state_key
@@ -144,7 +144,7 @@ class Code:
         if result is None:
             self.leaves.append(text)
             return
-        if self.native and is_flat(structure):
+        if self.native and is_flat(structure) and not disabled("native-unpacking"):
             checks, self.checks, first = self.checks, [], len(self.leaves)
             self._children(text, structure, *result)
             self._containers.append(container(text, structure, first, len(checks), self.checks))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
+from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from tracegrad.runtime.execution.entry_callable import MISS, can_watch, release_
 from tracegrad.runtime.execution.numpy_executor import own_outputs
 from tracegrad.runtime.execution.program import Program, as_taken, compile_program, conformed
 from tracegrad.runtime.execution.strided_inputs import Lies, copied, lies_of, strides_of
+from tracegrad.settings import disabled, settings
 from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.value_guards import Answers, value_key
 from tracegrad.trace.driver.trace import Trace
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from tracegrad.runtime.dispatch.compiled_backward import OnTape
     from tracegrad.runtime.dispatch.trace_store import Kept
 
-__all__ = ["Found", "Interpreted", "Path", "Specialization"]
+__all__ = ["Found", "Interpreted", "Path", "Specialization", "SpecializationStore"]
 
 ROOM = TUNING.dispatch.residual_rows
 MOST_PAIRS = TUNING.dispatch.max_donated_pairs
@@ -51,6 +53,7 @@ class Path:
         self._entries: dict[Any, Any] = {}
         # Programs for strided inputs, by strides.
         self._laid: dict[Any, Any] = {}
+        self._disabled = settings.disable
         self.kept = 0  # stage in the disk cache: 1 is its graph, 2 its program
         self.record = b""  # its stored record
 
@@ -135,9 +138,11 @@ class Path:
         return (self.program, copied(lies)) if program is COMES else (program, lies)
 
     def ready(self, lies: Lies) -> bool:
-        """Whether machine code exists for calls with these layouts."""
+        """Whether calls with these layouts may have a fast path: machine code exists, and the setting is as it was when
+        the path was made."""
         program = self._known(lies)
-        return program is not COMES and program.tier is None
+        compiled = program is not COMES and program.tier is None
+        return compiled and not disabled("fast-path") and self._disabled == settings.disable
 
     def _program_for(self, lies: Lies, inputs: Sequence[Any]) -> Any:
         """The program for these layouts, from the second call on; None if copies are better."""
@@ -156,6 +161,8 @@ class Path:
     def _worth(self, lies: Lies, inputs: Sequence[Any]) -> bool:
         """Whether a program for strided inputs is profitable."""
         if self.on_tape is not None or self._writes or not isinstance(self.program, Program):
+            return False
+        if disabled("strided-inputs"):
             return False
         size = sum([x.nbytes for lie, x in zip(lies, inputs) if lie and lie.strides])
         return bool(size and size >= LEAST_CHECKED * (8 + len(self.program.graph.nodes)))
@@ -297,6 +304,31 @@ class Specialization:
         self.room *= 16
         self.kept = None
         self.paths = ()
+
+
+class SpecializationStore:
+    """The specializations of a function, or of a family, by the keys of calls; a table for each `settings.disable`."""
+
+    def __init__(self) -> None:
+        self._tables: dict[frozenset[str], OrderedDict[Any, Specialization]] = {}
+
+    @property
+    def table(self) -> OrderedDict[Any, Specialization]:
+        """The specializations for the present setting, the most recently used last."""
+        result = self._tables.get(settings.disable)
+        return self._tables.setdefault(settings.disable, OrderedDict()) if result is None else result
+
+    def at(self, key: Any, most: int) -> Specialization:
+        """The specialization with this key, made if there is none; the table then keeps at `most` so many."""
+        table = self.table
+        result = table.get(key)
+        if result is None:
+            result = table[key] = Specialization()
+            if len(table) > most:
+                table.popitem(last=False)
+        else:
+            table.move_to_end(key)
+        return result
 
 
 class Interpreted:

@@ -105,7 +105,7 @@ def _identity(fun: Dispatcher, call: Call, room: int) -> tuple[str, list[Any]]:
         process_key(), fun._plain.__qualname__, str((fun.effects, fun._shared, room, fun.how()[1])), str(parameters),
         *_functions_of(roots, fun), roots.structure(structure), roots.static(statics),
         str([_kind(kind) for kind in kinds]), str(np.get_printoptions()), *_settings_of_tensors(),
-        str(sorted(settings.opaque_packages)),
+        str(sorted(settings.opaque_packages)), str(sorted(settings.disable)),
     ]  # fmt: skip
     parts += [registration(x) for x in roots.objects if isinstance(x, type)]
     return "trace " + digest("\n".join(parts)), roots.objects

@@ -28,6 +28,7 @@ from tracegrad.codegen.entry.entry_point import ENTRY, HUGE_BYTES, OFFSETS, entr
 from tracegrad.codegen.entry.signature import RUN, EntrySpec, InputSpec, Shape, Word, block_words, lowest
 from tracegrad.runtime.compile import jit
 from tracegrad.runtime.memory import allocator
+from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.errstate import HARMLESS, TRAPS, USUAL
 
@@ -213,6 +214,8 @@ class _Arena:
     def _take_over(self, size: int) -> None:
         """Take over an idle arena of at least `size` bytes, with few more touched: the one with most touched bytes, if
         any. Its program allocates a new one if it is called again, at the same cost as here."""
+        if disabled("arena-sharing"):
+            return
         idle = [x for ref in [*_arenas] if (x := ref()) is not None and x.word[0]]
         fitting = [x for x in idle if size <= x.room and x.bytes <= size + size // 4]
         if fitting:
@@ -281,7 +284,7 @@ def make_callable(
     arena of `arena_bytes` is reused between calls. Threads may call at the same time. A call raises `MemoryError` and,
     for keyword arguments, `TypeError`. Raises `ShapeError` for shapes that do not fit `spec`.
 
-    Falls back to `make_portable` if `unsupported_reason()` is not None.
+    Falls back to `make_portable` if `unsupported_reason()` is not None, or without `native-entry`.
 
     >>> code = jit.load_object(jit.compile_ir('''
     ...     define i32 @tg_run(ptr %values, ptr %pointers) {
@@ -300,13 +303,13 @@ def make_callable(
     >>> twice(1.5), twice(1), twice()
     (np.float64(3.0), MISS, MISS)
     """
-    portable = unsupported_reason() is not None
+    portable = unsupported_reason() is not None or disabled("native-entry")
     room = arena_bytes if portable else _room_for(arena_bytes)
     words = block_words(spec, input_shapes, output_shapes, values, arena_bytes=room, release_gil=release_gil)
     if portable:
         return _portable(code, spec, words, input_shapes, output_shapes, name, release_gil)
     words[Word.RUN] = code.address(RUN)
-    if _has_large_output(spec, output_shapes):
+    if _has_large_output(spec, output_shapes) and not disabled("output-reuse"):
         words[Word.HANDLER] = id(allocator.memory_handler())
     return _builtin(words, code, name, _Arena(arena_bytes))
 

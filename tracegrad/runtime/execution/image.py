@@ -24,7 +24,7 @@ from tracegrad.codegen.loopir.steps import Matmul
 from tracegrad.codegen.plan.planner import RELEASE_GIL_COST, Plan, calls_of, plans_of, rare_functions
 from tracegrad.codegen.plan.wavefront import THREADS
 from tracegrad.codegen.program.compilation_units import Piece
-from tracegrad.codegen.program.encode import C_LIBRARY, CALLBACK, ROUTINES, Order, orders_of
+from tracegrad.codegen.program.encode import C_LIBRARY, CALLBACK, Order, orders_of
 from tracegrad.codegen.program.interpreter import WALK, words_of_walk
 from tracegrad.codegen.program.regions import CAPACITY
 from tracegrad.errors import CapacityError
@@ -96,9 +96,7 @@ class Image:
         """The shared functions that must be compiled."""
         results = {x for order in self.orders for x in (order.function, *order.words) if isinstance(x, str)}
         results |= {*self.symbols, WALK} if len(self.orders) > 1 else {*self.symbols}
-        return {
-            x for x in results if not (x in _FOUND or x.removeprefix("tg_") in library.ROUTINES or x.startswith(SORTS))
-        }
+        return {x for x in results if not (x in _FOUND or library.has(x.removeprefix("tg_")) or x.startswith(SORTS))}
 
     @cached_property
     def spelled(self) -> str:
@@ -118,7 +116,7 @@ def image_of(
     """Make the image of a plan of `graph`, in which complex numbers are pairs. With `checked` the last output is a
     check; `optimize` says how its units are compiled, and `strides` are the layouts of the inputs."""
     steps = [s for each in plans_of(plan) for s in each.steps]
-    products = [ROUTINES[step.dtype] for step in steps if isinstance(step, Matmul)]
+    products = [step.routine for step in steps if isinstance(step, Matmul)]
     symbols = dict.fromkeys([*sorted(rare_functions(plan)), *products])
     results = graph.results[:-1] if checked else graph.results
 
@@ -178,7 +176,7 @@ def _address(name: str, released: bool) -> int:
     if name.startswith(SORTS):
         return sort_address(name)
     routine = name.removeprefix("tg_")
-    return library.address(routine) if routine in library.ROUTINES else shared_function(name)
+    return library.address(routine) if library.has(routine) else shared_function(name)
 
 
 class _Code:

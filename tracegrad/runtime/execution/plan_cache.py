@@ -18,6 +18,7 @@ from tracegrad.locks import new_lock
 from tracegrad.ops import TABLE
 from tracegrad.ops.core.result import result
 from tracegrad.runtime.execution.image import Image, is_plain
+from tracegrad.settings import disabled, left_out
 from tracegrad.target.tuning import TUNING
 from tracegrad.utils.lazy_dataclass import record
 
@@ -43,7 +44,7 @@ def key_of(
     graph: Graph, kinds: Sequence[str], single: bool, checked: bool, optimize: int, donated: Collection[int],
     strides: Sequence[tuple[int, ...] | None] = (),
 ) -> tuple[bytes, int]:  # fmt: skip
-    """The key of a program, and the size of its description; an empty key if it cannot be described.
+    """The key of a program, and the size of its description; an empty key if it cannot be described, or is not cached.
 
     >>> from tracegrad.ir import parse
     >>> texts = ["graph(%0: f64[4]) {\\n  %1 = multiply(%0, 2.0) : f64[4]\\n  return %1\\n}"] * 2
@@ -51,8 +52,10 @@ def key_of(
     >>> one == two
     True
     """
+    if disabled("plan-cache"):
+        return b"", 0
+    how = tuple(kinds), single, checked, optimize, tuple(sorted(donated)), tuple(strides), tuple(sorted(left_out()))
     try:
-        how = (tuple(kinds), single, checked, optimize, tuple(sorted(donated)), tuple(strides))
         text = marshal.dumps((how, _described(graph)), 2)  # distinguishes 1, 1.0 and True, and 0.0 and -0.0
     except (ValueError, _Unknown):
         return b"", 0

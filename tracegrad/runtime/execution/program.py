@@ -36,6 +36,7 @@ from tracegrad.runtime.execution.entry_callable import MISS
 from tracegrad.runtime.execution.image import Image, NumPyCalls, addressed, image_of, linked
 from tracegrad.runtime.execution.strided_inputs import Lies, Strides, laid
 from tracegrad.runtime.execution.tiers import Missing, Tier, missing_of, tier_of
+from tracegrad.settings import leaving_out, left_out
 from tracegrad.utils.deferred_signals import uninterrupted
 from tracegrad.utils.lazy_dataclass import record
 from tracegrad.utils.log import log
@@ -113,6 +114,7 @@ class Program:
     ):  # fmt: skip
         self.graph, self.kinds, self.single, self.name, self.checked = graph, kinds, single, name, checked
         self.first_call, self.optimize, self._donated, self._strides = first_call, optimize, donated, strides
+        self._left_out = left_out()
         self._callback: NumPyCalls | None = None
         self._callbacks: list[NumPyCalls] = []
         self.entry: Any = _not_yet
@@ -175,16 +177,17 @@ class Program:
     def _prepare(self) -> None:
         """Find the image of an equal graph, or plan the graph."""
         clock = _Clock(self._seconds)
-        how = self.kinds, self.single, self.checked, self.optimize, self._donated, self._strides
-        key, size = plan_cache.key_of(self.graph, *how)
-        result = plan_cache.known(key)
-        if result is None:
-            optimized, output = self._planned(clock)
-            foreseen = sum([n.op is not None and n.op.form.foreseen for n in optimized.nodes])
-            result = plan_cache.Planned(self._image_of(output), foreseen)
-            plan_cache.note(key, size, result)
-        clock.stage("plan")
-        self.image, self.foreseen = result.image, result.foreseen
+        with leaving_out(self._left_out):
+            how = self.kinds, self.single, self.checked, self.optimize, self._donated, self._strides
+            key, size = plan_cache.key_of(self.graph, *how)
+            result = plan_cache.known(key)
+            if result is None:
+                optimized, output = self._planned(clock)
+                foreseen = sum([n.op is not None and n.op.form.foreseen for n in optimized.nodes])
+                result = plan_cache.Planned(self._image_of(output), foreseen)
+                plan_cache.note(key, size, result)
+            clock.stage("plan")
+            self.image, self.foreseen = result.image, result.foreseen
 
     def _image_of(self, plan: Plan) -> Image:
         return image_of(plan, self.graph, self.kinds, self.single, self.checked, self.optimize, self._strides)
@@ -200,11 +203,12 @@ class Program:
         """The compilation report. The graph is planned again, because plans are large and not retained."""
         before = RECORDERS.current
         try:
-            optimized, result = self._planned(_Clock({}))
+            with leaving_out(self._left_out):
+                optimized, result = self._planned(_Clock({}))
+                self.image = self._image_of(result)
         except BaseException:
             RECORDERS.current = before
             raise
-        self.image = self._image_of(result)
         return Report(optimized, result, self._pieces(), self._seconds)
 
     def _pieces(self) -> list[tuple[list[int], Origin]] | None:
@@ -228,7 +232,7 @@ class Program:
         if self.entry is not _not_yet:
             return
         start, image = time.perf_counter(), self.image
-        with compiling(self.name), uninterrupted():
+        with compiling(self.name), uninterrupted(), leaving_out(self._left_out):
             clock = _Clock(self._seconds)
             image.define_symbols()
             result = machine_code(image.uses)
@@ -273,7 +277,7 @@ class Recalled(Program):
         self.image, self.single, self.checked, self.name, self._graph = image, image.single, checked, name, graph
         self.first_call, self.optimize = "compile", optimize
         self.kinds = tuple([kind for _, kind in image.inputs])
-        self._callback, self._callbacks, self.tier = None, [], None
+        self._callback, self._callbacks, self.tier, self._left_out = None, [], None, left_out()
         with uninterrupted():
             image.define_symbols()
             self.entry = self._entry(image, {piece: code for piece, (code, _) in machine_code(image.uses).items()})
@@ -304,7 +308,7 @@ class Unplanned(Program):
         optimize: int, missing: Mapping[str, float], spent: float,
     ):  # fmt: skip
         self.graph, self.kinds, self.single, self.name, self.checked = graph, kinds, single, name, checked
-        self._donated, self._strides = (), ()
+        self._donated, self._strides, self._left_out = (), (), left_out()
         self.first_call, self.optimize = first_call, optimize
         self._callback, self._callbacks, self.entry = None, [], _not_yet
         self._seconds, self._origins = {}, None

@@ -37,7 +37,7 @@ from tracegrad.runtime.execution.cost_model import (
 from tracegrad.runtime.execution.entry_callable import MISS, kept_memory
 from tracegrad.runtime.execution.numpy_executor import own_outputs
 from tracegrad.runtime.memory.allocator import release_idle
-from tracegrad.settings import waits_for_compiler
+from tracegrad.settings import disabled, waits_for_compiler
 from tracegrad.target.tuning import TUNING
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def tier_of(first_call: str, graph: Graph, missing: Callable[[], Missing], spent
     function. It is then compiled, because a caller with a new shape in each call would never get machine code. It is
     also compiled if other processes have `spent` as much on first calls as the compilation costs.
     """
-    if first_call == "compile" or waits_for_compiler():
+    if first_call == "compile" or waits_for_compiler() or disabled("call-replay"):
         return None
     result = missing()
     price = result.price

@@ -26,7 +26,7 @@ from tracegrad.ir import Graph, Node, recording
 from tracegrad.ir.builder import sliced
 from tracegrad.ops.core.forms import Gather, Scatter
 from tracegrad.ops.elementwise.table import logical_and, logical_not
-from tracegrad.settings import unusual
+from tracegrad.settings import disabled, unusual
 from tracegrad.torch.modes import as_usual
 from tracegrad.trace.builder.abort import COMPUTED, FOLDED, ITERATION_BY_ITERATION, Attempts, Restarts, RunsPlainly
 from tracegrad.trace.builder.builder import TraceBuilder
@@ -268,7 +268,7 @@ def _trace_call(
     rewind(call)
     builder = TraceBuilder(Tracer, Number, answers)
     builder.foresees = not answers  # hints would change the guards that the answers belong to
-    if ITERATION_BY_ITERATION in varying:
+    if ITERATION_BY_ITERATION in varying or disabled("loop-capture"):
         builder.find_circles = None
     if COMPUTED not in varying:
         builder.hosts = Constants()

@@ -16,6 +16,7 @@ from tracegrad.ops.indexing.dynamic_slice import dynamic_update_slice
 from tracegrad.ops.shape.linear import fresh, full, reshape
 from tracegrad.ops.shape.linear import slice as cut
 from tracegrad.ops.shape.stack_split import unbind
+from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.abort import GROWS, ITERATION_BY_ITERATION
 from tracegrad.trace.builder.builder import TraceBuilder
@@ -148,7 +149,7 @@ def lengths(held: dict[str, Any]) -> dict[str, int]:
 def growing(builder: TraceBuilder, place: Place, before: dict[str, int]) -> set[Hashable]:
     """The `varying` keys of lists in local variables that have grown, if they can be histories."""
     results: set[Hashable] = set()
-    if builder.world.keeps_lists:
+    if builder.world.keeps_lists or disabled("appended-lists"):
         return results
     held = variables(place.frame)
     for name in [name for name in before if name in place.appended]:

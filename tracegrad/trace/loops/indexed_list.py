@@ -15,6 +15,7 @@ import numpy as np
 
 from tracegrad.ops.elementwise.table import add, greater_equal, less, logical_and, where
 from tracegrad.ops.shape.stack_split import stack
+from tracegrad.settings import disabled
 from tracegrad.trace.builder.abort import ITERATION_BY_ITERATION, TABLES
 from tracegrad.trace.builder.builder import TraceBuilder
 from tracegrad.trace.bytecode.exception_regions import Namespace
@@ -190,7 +191,9 @@ def _limits(numbers: Iterable[Any]) -> tuple[int, int]:
 # -- lists ----------------------------------------------------------------------------------------
 def table_of(builder: TraceBuilder, items: Any, iterations: Hashable = None) -> Table | None:
     """The table of a list or a tuple; None if its elements cannot be stored as rows, or an array occurs twice."""
-    if class_of(items) not in (list, tuple) or not items or form(items[0], (tuple, list, dict)) is None:
+    if disabled("indexed-lists") or class_of(items) not in (list, tuple) or not items:
+        return None
+    if form(items[0], (tuple, list, dict)) is None:
         return None
     known = together([form(x, (tuple, list, dict)) for x in items])
     single = [id(x) for x in _single(items)]

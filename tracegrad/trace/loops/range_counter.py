@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 from tracegrad.ops.elementwise.table import greater, less
 from tracegrad.ops.shape.linear import fresh, full
+from tracegrad.settings import disabled
 from tracegrad.target.tuning import TUNING
 from tracegrad.trace.builder.abort import FOLDED, ITERATION_BY_ITERATION, WITHIN
 from tracegrad.trace.builder.builder import TraceBuilder, current_trace
@@ -154,7 +155,7 @@ class Counter:
     def _may_fold(self) -> bool:
         builder = self.builder
         free = builder.open and builder.inner is None and builder.find_circles is not None and not builder.has_tensors
-        return free and self.key(ITERATION_BY_ITERATION) not in builder.world.varying
+        return free and self.key(ITERATION_BY_ITERATION) not in builder.world.varying and not disabled("loop-folding")
 
     @property
     def _is_wanted_folded(self) -> bool:

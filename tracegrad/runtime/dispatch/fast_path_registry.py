@@ -1,0 +1,33 @@
+"""Remove all fast paths when `settings.disable` changes, because a fast path reads no setting.
+
+The slow path then looks in the table of the new value for a specialization (`specializations.SpecializationStore`).
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from tracegrad.locks import new_lock
+from tracegrad.settings import settings
+
+__all__ = ["register"]
+
+_functions: weakref.WeakSet[Any] = weakref.WeakSet()
+_lock = new_lock()
+
+
+def register(function: Any) -> None:
+    """Add a traced function, as long as it lives."""
+    with _lock:
+        _functions.add(function)
+
+
+def _setting_changed() -> None:
+    with _lock:
+        functions = list(_functions)
+    for function in functions:
+        function.cool()
+
+
+settings.watch("disable", _setting_changed)
