@@ -97,6 +97,8 @@ def faults(value: Any) -> Iterator[str]:
     described = list(entries(parts.get("Parameters", "")))
     if [name for names, _ in described for name in names] != parameters(value):
         yield f"Parameters are not {parameters(value)}"
+    if "object\n    Argument." in text:
+        yield "no table describes a parameter"
     if not all(below for title in ("Parameters", "Returns", "Yields") for _, below in entries(parts.get(title, ""))):
         yield "an entry has no description below it"
     if returns_something(value) and not {"Returns", "Yields"} & set(titles):
