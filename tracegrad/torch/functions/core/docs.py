@@ -55,7 +55,8 @@ class DocTable:
 
     def numpydoc(self, x: Any) -> str:
         """Return the docstring of a function or class with all its sections."""
-        text = inspect.cleandoc(x.__doc__ or "")
+        text: str = x.__doc__ or ""
+        text = inspect.cleandoc(text) if "\n" in text else text
         if not text or "Parameters\n---" in text:
             return text
         head, prompt, examples = text.partition("\n>>> ")
