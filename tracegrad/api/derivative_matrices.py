@@ -46,8 +46,10 @@ def jacrev(
         Whether `fun` is a holomorphic function of complex arguments, with complex results.
     chunk_size : int, optional
         Number of rows that are computed at a time. The default is all rows.
-    tiered, optimize
-        Options as for `trace`. The default is the options of `fun`.
+    tiered : bool, optional
+        Option as for `trace`. The default is the option of `fun`.
+    optimize : {1, 2, 3}, optional
+        Option as for `trace`. The default is the option of `fun`.
 
     Returns
     -------
@@ -100,8 +102,10 @@ def jacfwd(
         Whether `fun` is a holomorphic function of complex arguments, with complex results.
     chunk_size : int, optional
         Number of columns that are computed at a time. The default is all columns.
-    tiered, optimize
-        Options as for `trace`. The default is the options of `fun`.
+    tiered : bool, optional
+        Option as for `trace`. The default is the option of `fun`.
+    optimize : {1, 2, 3}, optional
+        Option as for `trace`. The default is the option of `fun`.
 
     Returns
     -------
@@ -153,8 +157,10 @@ def hessian(
         Whether `fun` is a holomorphic function of complex arguments, with complex results.
     chunk_size : int, optional
         Number of columns that are computed at a time. The default is all columns.
-    tiered, optimize
-        Options as for `trace`. The default is the options of `fun`.
+    tiered : bool, optional
+        Option as for `trace`. The default is the option of `fun`.
+    optimize : {1, 2, 3}, optional
+        Option as for `trace`. The default is the option of `fun`.
 
     Returns
     -------

@@ -37,8 +37,10 @@ def value_and_grad(
     holomorphic : bool
         Whether `fun` is a holomorphic function of complex arguments, with a complex value. The result is then its
         complex derivative.
-    tiered, optimize
-        Options as for `trace`. The default is the options of `fun`.
+    tiered : bool, optional
+        Option as for `trace`. The default is the option of `fun`.
+    optimize : {1, 2, 3}, optional
+        Option as for `trace`. The default is the option of `fun`.
 
     Returns
     -------
@@ -98,8 +100,10 @@ def grad(
     holomorphic : bool
         Whether `fun` is a holomorphic function of complex arguments, with a complex value. The result is then its
         complex derivative.
-    tiered, optimize
-        Options as for `trace`. The default is the options of `fun`.
+    tiered : bool, optional
+        Option as for `trace`. The default is the option of `fun`.
+    optimize : {1, 2, 3}, optional
+        Option as for `trace`. The default is the option of `fun`.
 
     Returns
     -------

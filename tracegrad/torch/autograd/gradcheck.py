@@ -189,7 +189,9 @@ def gradgradcheck(
         Whether the random cotangents are not contiguous in memory.
     raise_exception : bool
         Whether a difference raises an error.
-    nondet_tol, check_undefined_grad, check_grad_dtypes, check_batched_grad
+    nondet_tol : float
+        As for `gradcheck`.
+    check_undefined_grad, check_grad_dtypes, check_batched_grad : bool
         As for `gradcheck`.
     check_fwd_over_rev : bool
         Whether to check forward mode over reverse mode.

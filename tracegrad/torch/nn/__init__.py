@@ -21,6 +21,7 @@ from tracegrad.torch.nn.activation import *  # noqa: F403
 from tracegrad.torch.nn.attention import *  # noqa: F403
 from tracegrad.torch.nn.container import *  # noqa: F403
 from tracegrad.torch.nn.conv import *  # noqa: F403
+from tracegrad.torch.nn.docs import MODULE_DOCS
 from tracegrad.torch.nn.dropout import *  # noqa: F403
 from tracegrad.torch.nn.linear import *  # noqa: F403
 from tracegrad.torch.nn.loss import *  # noqa: F403
@@ -45,3 +46,5 @@ __all__ += pooling.__all__
 __all__ += rnn.__all__
 __all__ += reshaping.__all__
 __all__ += transformer.__all__
+
+MODULE_DOCS.document(globals(), __all__)

@@ -68,7 +68,11 @@ class ReLU(_InPlace):
 
 
 class ReLU6(_InPlace):
-    """min(max(x, 0), 6), element by element."""
+    """min(max(x, 0), 6), element by element.
+
+    >>> round(float(ReLU6()(9.0)), 4)
+    6.0
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output, in the shape of the input."""
@@ -76,7 +80,13 @@ class ReLU6(_InPlace):
 
 
 class SELU(_InPlace):
-    """1.0507 times x where x > 0, else times 1.6733 (exp(x) - 1), which keeps mean 0 and variance 1."""
+    """1.0507 * x for x > 0, and 1.7581 * (exp(x) - 1) otherwise, which keeps mean 0 and variance 1.
+
+    Source: Klambauer et al. 2017, "Self-Normalizing Neural Networks".
+
+    >>> round(float(SELU()(-1.0)), 4)
+    -1.1113
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output, in the shape of the input."""
@@ -84,7 +94,11 @@ class SELU(_InPlace):
 
 
 class SiLU(_InPlace):
-    """x sigmoid(x), element by element."""
+    """x * sigmoid(x), element by element.
+
+    >>> round(float(SiLU()(-1.0)), 4)
+    -0.2689
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output, in the shape of the input."""
@@ -92,7 +106,11 @@ class SiLU(_InPlace):
 
 
 class Mish(_InPlace):
-    """x tanh(softplus(x)), element by element."""
+    """x * tanh(softplus(x)), element by element.
+
+    >>> round(float(Mish()(-1.0)), 4)
+    -0.3034
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output, in the shape of the input."""
@@ -100,7 +118,11 @@ class Mish(_InPlace):
 
 
 class Hardsigmoid(_InPlace):
-    """x / 6 + 1/2 between 0 and 1, element by element."""
+    """x / 6 + 1/2, clamped to [0, 1], element by element.
+
+    >>> round(float(Hardsigmoid()(-1.0)), 4)
+    0.3333
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output, in the shape of the input."""
@@ -108,7 +130,11 @@ class Hardsigmoid(_InPlace):
 
 
 class Hardswish(_InPlace):
-    """x times x / 6 + 1/2 between 0 and 1, element by element."""
+    """x times x / 6 + 1/2 clamped to [0, 1], element by element.
+
+    >>> round(float(Hardswish()(-1.0)), 4)
+    -0.3333
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output, in the shape of the input."""
@@ -116,7 +142,11 @@ class Hardswish(_InPlace):
 
 
 class Sigmoid(Module):
-    """1 / (1 + exp(-x)), element by element."""
+    """1 / (1 + exp(-x)), element by element.
+
+    >>> round(float(Sigmoid()(-1.0)), 4)
+    0.2689
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output, in the shape of the input."""
@@ -124,7 +154,11 @@ class Sigmoid(Module):
 
 
 class Tanh(Module):
-    """tanh(x), element by element."""
+    """tanh(x), element by element.
+
+    >>> round(float(Tanh()(-1.0)), 4)
+    -0.7616
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output, in the shape of the input."""
@@ -132,7 +166,11 @@ class Tanh(Module):
 
 
 class LogSigmoid(Module):
-    """log(sigmoid(x)), element by element."""
+    """log(sigmoid(x)), element by element.
+
+    >>> round(float(LogSigmoid()(-1.0)), 4)
+    -1.3133
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output, in the shape of the input."""
@@ -140,7 +178,11 @@ class LogSigmoid(Module):
 
 
 class Softsign(Module):
-    """x / (1 + |x|), element by element."""
+    """x / (1 + abs(x)), element by element.
+
+    >>> round(float(Softsign()(-1.0)), 4)
+    -0.5
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output, in the shape of the input."""
@@ -148,7 +190,11 @@ class Softsign(Module):
 
 
 class Tanhshrink(Module):
-    """x - tanh(x), element by element."""
+    """x - tanh(x), element by element.
+
+    >>> round(float(Tanhshrink()(-1.0)), 4)
+    -0.2384
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output, in the shape of the input."""
@@ -161,7 +207,11 @@ def _with(text: str, inplace: bool) -> str:
 
 
 class LeakyReLU(Module):
-    """x where x > 0, else `negative_slope` times x."""
+    """x for x > 0, and negative_slope * x otherwise, element by element.
+
+    >>> round(float(LeakyReLU(0.5)(-1.0)), 4)
+    -0.5
+    """
 
     def __init__(self, negative_slope: float = 1e-2, inplace: bool = False):
         super().__init__()
@@ -176,7 +226,11 @@ class LeakyReLU(Module):
 
 
 class ELU(Module):
-    """x where x > 0, else `alpha` times exp(x) - 1."""
+    """x for x > 0, and alpha * (exp(x) - 1) otherwise, element by element.
+
+    >>> round(float(ELU()(-1.0)), 4)
+    -0.6321
+    """
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False):
         super().__init__()
@@ -191,7 +245,11 @@ class ELU(Module):
 
 
 class CELU(Module):
-    """x where x > 0, else `alpha` times exp(x / alpha) - 1."""
+    """x for x > 0, and alpha * (exp(x / alpha) - 1) otherwise, element by element.
+
+    >>> round(float(CELU()(-1.0)), 4)
+    -0.6321
+    """
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False):
         super().__init__()
@@ -206,7 +264,13 @@ class CELU(Module):
 
 
 class GELU(Module):
-    """x times the normal distribution function of x; `approximate="tanh"` takes a tanh for that."""
+    """x times the standard normal distribution function of x, element by element.
+
+    Source: Hendrycks and Gimpel 2016, "Gaussian Error Linear Units".
+
+    >>> round(float(GELU()(-1.0)), 4)
+    -0.1587
+    """
 
     def __init__(self, approximate: str = "none"):
         super().__init__()
@@ -221,7 +285,11 @@ class GELU(Module):
 
 
 class Hardtanh(Module):
-    """x between `min_val` and `max_val`. AssertionError unless `max_val` is larger."""
+    """x clamped to [min_val, max_val], element by element.
+
+    >>> round(float(Hardtanh()(9.0)), 4)
+    1.0
+    """
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False):
         super().__init__()
@@ -238,7 +306,11 @@ class Hardtanh(Module):
 
 
 class Threshold(Module):
-    """x where x > `threshold`, else `value`."""
+    """x for x > threshold, and `value` otherwise, element by element.
+
+    >>> round(float(Threshold(0.0, 9.0)(-1.0)), 4)
+    9.0
+    """
 
     def __init__(self, threshold: float, value: float, inplace: bool = False):
         super().__init__()
@@ -253,7 +325,11 @@ class Threshold(Module):
 
 
 class Hardshrink(Module):
-    """x where |x| > `lambd`, else 0."""
+    """0 for abs(x) <= lambd, and x otherwise, element by element.
+
+    >>> round(float(Hardshrink(1.5)(-1.0)), 4)
+    0.0
+    """
 
     def __init__(self, lambd: float = 0.5):
         super().__init__()
@@ -268,7 +344,11 @@ class Hardshrink(Module):
 
 
 class Softshrink(Module):
-    """x nearer to 0 by `lambd`, and 0 where |x| is not larger than that."""
+    """0 for abs(x) <= lambd, and x moved towards 0 by lambd otherwise.
+
+    >>> round(float(Softshrink(0.5)(-1.0)), 4)
+    -0.5
+    """
 
     def __init__(self, lambd: float = 0.5):
         super().__init__()
@@ -283,7 +363,11 @@ class Softshrink(Module):
 
 
 class Softplus(Module):
-    """log(1 + exp(beta x)) / beta; x itself where beta x > `threshold`."""
+    """log(1 + exp(beta * x)) / beta, element by element.
+
+    >>> round(float(Softplus()(-1.0)), 4)
+    0.3133
+    """
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0):
         super().__init__()
@@ -298,7 +382,7 @@ class Softplus(Module):
 
 
 class PReLU(Module):
-    """x where x > 0, else `weight` times x: one parameter, or one for each of `num_parameters` channels (dimension 1).
+    """x for x > 0, and weight * x otherwise; the slope `weight` is a parameter.
 
     >>> import tracegrad as tg
     >>> PReLU()(tg.tensor([-1.0, 2.0])).detach()
@@ -325,7 +409,12 @@ class PReLU(Module):
 
 # -- along a dimension ------------------------------------------------------------------------------------------------
 class GLU(Module):
-    """The first half along `dim` times the sigmoid of the second half."""
+    """The first half along a dimension times the sigmoid of the second half.
+
+    >>> import tracegrad as tg
+    >>> GLU()(tg.tensor([2.0, 0.0]))
+    tensor([1.])
+    """
 
     def __init__(self, dim: int = -1):
         super().__init__()
@@ -350,7 +439,7 @@ def _dim(name: str, dim: int | None, input: Any) -> int:
 
 
 class Softmax(Module):
-    """exp(x) / sum(exp(x)) along `dim`. Without `dim`, a warning, and PyTorch's choice of one.
+    """exp(x) / sum(exp(x)) along a dimension.
 
     >>> import numpy as np
     >>> Softmax(dim=0)(np.zeros(4)).tolist()
@@ -370,7 +459,12 @@ class Softmax(Module):
 
 
 class Softmin(Softmax):
-    """`Softmax` of -x."""
+    """The softmax of -x along a dimension.
+
+    >>> import tracegrad as tg
+    >>> Softmin(0)(tg.tensor([-1.0, 2.0]))
+    tensor([0.9526, 0.0474])
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output, in the shape of the input."""
@@ -378,7 +472,12 @@ class Softmin(Softmax):
 
 
 class LogSoftmax(Softmax):
-    """The logarithm of `Softmax`."""
+    """The logarithm of the softmax along a dimension.
+
+    >>> import tracegrad as tg
+    >>> LogSoftmax(0)(tg.tensor([-1.0, 2.0]))
+    tensor([-3.0486, -0.0486])
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output, in the shape of the input."""
@@ -386,7 +485,12 @@ class LogSoftmax(Softmax):
 
 
 class Softmax2d(Module):
-    """`Softmax` over the channels of (N, C, H, W) or (C, H, W)."""
+    """The softmax over the channels of an image.
+
+    >>> import tracegrad as tg
+    >>> Softmax2d()(tg.zeros(2, 1, 1)).flatten()
+    tensor([0.5000, 0.5000])
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output, in the shape of the input. ValueError for another number of dimensions."""

@@ -15,12 +15,9 @@ __all__ = ["MultiheadAttention"]
 
 
 class MultiheadAttention(Module):
-    """The attention of `num_heads` heads over `embed_dim` features, with projections before and after it
-    (Vaswani et al. 2017).
+    """Attention of several heads, with projections before and after it (Vaswani et al. 2017).
 
-    Query, key and value are (L, N, embed_dim), (S, N, kdim) and (S, N, vdim), with the batch first if `batch_first`,
-    or without a batch. In training, the part `dropout` of the weights is dropped. `add_bias_kv` puts a position of
-    parameters at the end of key and value, `add_zero_attn` one of zeros. AssertionError if the heads do not divide the
+    In training, weights are dropped with the probability `dropout`. AssertionError if the heads do not divide the
     features.
 
     >>> import tracegrad as tg

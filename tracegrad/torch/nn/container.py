@@ -92,7 +92,7 @@ class _Numbered(Module):
 class Sequential(_Numbered):
     """Modules one after the other: the output of each is the input of the next.
 
-    They are given as arguments, or with names of their own as one dict.
+    They are passed as arguments, or with names as one dict.
 
     >>> import tracegrad as tg
     >>> from tracegrad.torch.nn import Linear, ReLU
@@ -232,7 +232,7 @@ def _line(name: str, x: Any) -> str:
 
 
 class ParameterList(Module):
-    """List of parameters; Tensors become parameters when they are entered, other objects stay unchanged.
+    """List of parameters. Tensors become parameters; other objects stay unchanged.
 
     >>> import tracegrad as tg
     >>> weights = ParameterList([tg.ones(2), tg.zeros(3)])
@@ -293,7 +293,7 @@ class ParameterList(Module):
 
 
 class ParameterDict(Module):
-    """Dict of parameters by name; Tensors become parameters when they are entered, other objects stay unchanged.
+    """Dict of parameters by name. Tensors become parameters; other objects stay unchanged.
 
     >>> import tracegrad as tg
     >>> weights = ParameterDict({"scale": tg.ones(2)})

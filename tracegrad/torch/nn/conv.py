@@ -100,10 +100,10 @@ class _Conv(Module):
 
 
 class Conv1d(_Conv):
-    """`nn.functional.conv1d` of (N, in_channels, L) or (in_channels, L), with `weight` and `bias` as parameters.
+    """`nn.functional.conv1d` with the parameters `weight` and `bias`.
 
-    They begin as uniform numbers between ±1 / sqrt(in_channels / groups * kernel_size). ValueError for groups that do
-    not divide the channels.
+    The parameters begin as uniform numbers between ±1 / sqrt(in_channels / groups * kernel_size). ValueError for groups
+    that do not divide the channels.
 
     >>> import tracegrad as tg
     >>> Conv1d(2, 4, 3)(tg.ones(1, 2, 8)).shape
@@ -117,8 +117,9 @@ class Conv1d(_Conv):
 
 
 class Conv2d(_Conv):
-    """`nn.functional.conv2d` of (N, in_channels, H, W) or (in_channels, H, W), with `weight` and `bias` as parameters;
-    else as `Conv1d`.
+    """`nn.functional.conv2d` with the parameters `weight` and `bias`.
+
+    Otherwise as `Conv1d`.
 
     >>> import tracegrad as tg
     >>> layer = Conv2d(3, 4, kernel_size=3, padding=1)
@@ -133,8 +134,9 @@ class Conv2d(_Conv):
 
 
 class Conv3d(_Conv):
-    """`nn.functional.conv3d` of (N, in_channels, D, H, W) or (in_channels, D, H, W), with `weight` and `bias` as
-    parameters; else as `Conv1d`.
+    """`nn.functional.conv3d` with the parameters `weight` and `bias`.
+
+    Otherwise as `Conv1d`.
 
     >>> import tracegrad as tg
     >>> Conv3d(1, 2, 2)(tg.ones(1, 1, 3, 3, 3)).shape
@@ -197,11 +199,10 @@ class _Transposed(_Conv):
 
 
 class ConvTranspose1d(_Transposed):
-    """`nn.functional.conv_transpose1d` of (N, in_channels, L) or (in_channels, L), with `weight`, (in_channels,
-    out_channels / groups, kernel_size), and `bias` as parameters.
+    """`nn.functional.conv_transpose1d` with the parameters `weight` and `bias`.
 
-    They begin as uniform numbers between ±1 / sqrt(out_channels / groups * kernel_size). ValueError for groups that do
-    not divide the channels.
+    `weight` is (in_channels, out_channels / groups, kernel_size). The parameters begin as uniform numbers between ±1 /
+    sqrt(out_channels / groups * kernel_size). ValueError for groups that do not divide the channels.
 
     >>> import tracegrad as tg
     >>> layer = ConvTranspose1d(2, 4, 3, stride=2)
@@ -213,7 +214,9 @@ class ConvTranspose1d(_Transposed):
 
 
 class ConvTranspose2d(_Transposed):
-    """`nn.functional.conv_transpose2d` of (N, in_channels, H, W) or (in_channels, H, W); else as `ConvTranspose1d`.
+    """`nn.functional.conv_transpose2d` with the parameters `weight` and `bias`.
+
+    Otherwise as `ConvTranspose1d`.
 
     >>> import tracegrad as tg
     >>> layer = ConvTranspose2d(3, 4, kernel_size=3, stride=2, padding=1, output_padding=1)
@@ -227,8 +230,9 @@ class ConvTranspose2d(_Transposed):
 
 
 class ConvTranspose3d(_Transposed):
-    """`nn.functional.conv_transpose3d` of (N, in_channels, D, H, W) or (in_channels, D, H, W); else as
-    `ConvTranspose1d`.
+    """`nn.functional.conv_transpose3d` with the parameters `weight` and `bias`.
+
+    Otherwise as `ConvTranspose1d`.
 
     >>> import tracegrad as tg
     >>> ConvTranspose3d(1, 2, 2)(tg.ones(1, 1, 3, 3, 3)).shape

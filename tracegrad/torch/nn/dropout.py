@@ -22,7 +22,7 @@ class _Dropout(Module):
 
 
 class Dropout(_Dropout):
-    """Zero each element with probability `p` in training, and multiply the others by 1 / (1 - p).
+    """Elements set to 0 with probability `p` in training; the others are multiplied by 1 / (1 - p).
 
     >>> import tracegrad as tg
     >>> Dropout().eval()(tg.ones(3))
@@ -35,7 +35,12 @@ class Dropout(_Dropout):
 
 
 class Dropout1d(_Dropout):
-    """`Dropout` of whole channels of (N, C, L) or (C, L)."""
+    """Channels set to 0 with probability `p` in training; the others are multiplied by 1 / (1 - p).
+
+    >>> import tracegrad as tg
+    >>> Dropout1d()(tg.ones(2, 3, 4)).shape
+    torch.Size([2, 3, 4])
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output, in the shape of the input."""
@@ -43,7 +48,12 @@ class Dropout1d(_Dropout):
 
 
 class Dropout2d(_Dropout):
-    """`Dropout` of whole channels of (N, C, H, W) or (C, H, W)."""
+    """Channels set to 0 with probability `p` in training; the others are multiplied by 1 / (1 - p).
+
+    >>> import tracegrad as tg
+    >>> Dropout2d()(tg.ones(2, 3, 4, 4)).shape
+    torch.Size([2, 3, 4, 4])
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output, in the shape of the input."""
@@ -51,7 +61,12 @@ class Dropout2d(_Dropout):
 
 
 class Dropout3d(_Dropout):
-    """`Dropout` of whole channels of (N, C, D, H, W) or (C, D, H, W)."""
+    """Channels set to 0 with probability `p` in training; the others are multiplied by 1 / (1 - p).
+
+    >>> import tracegrad as tg
+    >>> Dropout3d()(tg.ones(2, 3, 4, 4, 4)).shape
+    torch.Size([2, 3, 4, 4, 4])
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output, in the shape of the input."""

@@ -16,6 +16,7 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.torch.functions.core.generator import source
 from tracegrad.torch.modes import no_grad
+from tracegrad.torch.nn.docs import MODULE_DOCS
 from tracegrad.torch.tape.tensors import random
 from tracegrad.torch.tape.tensors.random import Generator
 from tracegrad.torch.tape.tensors.tensor import of_array
@@ -44,7 +45,7 @@ def _filling(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """Return the factor that preserves the variance through a nonlinearity; `param` is the slope of "leaky_relu".
+    """Return the factor that preserves the variance through a nonlinearity.
 
     ValueError for an unknown nonlinearity.
 
@@ -64,13 +65,23 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 # -- one value, or independent ones --------------------------------------------------------------------------------
 @_filling
 def uniform_(tensor: Any, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Any:
-    """Numbers from the uniform distribution on [a, b)."""
+    """Fill with numbers from the uniform distribution on [a, b).
+
+    >>> import tracegrad as tg
+    >>> bool((uniform_(tg.empty(4, 4)) < 1).all())
+    True
+    """
     random.uniform_(tensor, a, b, generator=generator)
 
 
 @_filling
 def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Any:
-    """Numbers from the normal distribution of this mean and standard deviation."""
+    """Fill with normal numbers.
+
+    >>> import tracegrad as tg
+    >>> normal_(tg.empty(4, 4)).shape
+    torch.Size([4, 4])
+    """
     random.normal_(tensor, mean, std, generator=generator)
 
 
@@ -83,7 +94,7 @@ def trunc_normal_(
     b: float = 2.0,
     generator: Generator | None = None,
 ) -> Any:
-    """Numbers from the normal distribution of `mean` and `std`, given that they are in [a, b].
+    """Fill with normal numbers, given that they are in [a, b].
 
     >>> import tracegrad as tg
     >>> bool((trunc_normal_(tg.empty(100)).abs() <= 2).all())
@@ -98,26 +109,43 @@ def trunc_normal_(
 
 @_filling
 def constant_(tensor: Any, val: float) -> Any:
-    """Fill with the value `val`."""
+    """Fill with one value.
+
+    >>> import tracegrad as tg
+    >>> constant_(tg.empty(2), 3.0)
+    tensor([3., 3.])
+    """
     tensor.fill_(val)
 
 
 @_filling
 def ones_(tensor: Any) -> Any:
-    """Ones."""
+    """Fill with ones.
+
+    >>> import tracegrad as tg
+    >>> ones_(tg.empty(2))
+    tensor([1., 1.])
+    """
     tensor.fill_(1.0)
 
 
 @_filling
 def zeros_(tensor: Any) -> Any:
-    """Zeros."""
+    """Fill with zeros.
+
+    >>> import tracegrad as tg
+    >>> zeros_(tg.empty(2))
+    tensor([0., 0.])
+    """
     tensor.zero_()
 
 
 # -- matrices --------------------------------------------------------------------------------------------------------
 @_filling
 def eye_(tensor: Any) -> Any:
-    """Fill with the identity matrix. ValueError unless there are two dimensions.
+    """Fill with the identity matrix.
+
+    ValueError unless there are two dimensions.
 
     >>> import tracegrad as tg
     >>> eye_(tg.empty(2, 3))
@@ -130,10 +158,14 @@ def eye_(tensor: Any) -> Any:
 
 @_filling
 def dirac_(tensor: Any, groups: int = 1) -> Any:
-    """Fill a convolution weight so that it preserves its input.
+    """Fill a convolution weight so that the convolution preserves its input.
 
     In each group, output channel k is input channel k. ValueError unless there are 3, 4 or 5 dimensions and the groups
-    divide the first.
+    divide the first one.
+
+    >>> import tracegrad as tg
+    >>> dirac_(tg.empty(1, 1, 3))
+    tensor([[[0., 1., 0.]]])
     """
     if len(tensor.shape) not in (3, 4, 5):
         raise ValueError(located("Only tensors with 3, 4, or 5 dimensions are supported"))
@@ -149,8 +181,9 @@ def dirac_(tensor: Any, groups: int = 1) -> Any:
 
 @_filling
 def orthogonal_(tensor: Any, gain: float = 1, generator: Generator | None = None) -> Any:
-    """`gain` times a matrix, of the first dimension and all others, whose rows or columns are orthonormal
-    (Saxe et al. 2014). ValueError for less than two dimensions.
+    """Fill with `gain` times a matrix with orthonormal rows or columns (Saxe et al. 2014).
+
+    The matrix has the first dimension, and all others together. ValueError for fewer than two dimensions.
 
     >>> import tracegrad as tg
     >>> w = orthogonal_(tg.empty(3, 3))
@@ -170,9 +203,13 @@ def orthogonal_(tensor: Any, gain: float = 1, generator: Generator | None = None
 
 @_filling
 def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Any:
-    """Fill a matrix with normal numbers, and zero the share `sparsity` of each column (Martens 2010).
+    """Fill a matrix with normal numbers, and set a share of each column to zero (Martens 2010).
 
     ValueError unless there are two dimensions.
+
+    >>> import tracegrad as tg
+    >>> int((sparse_(tg.empty(4, 4), 0.5) == 0).sum())
+    8
     """
     _require(tensor, 2)
     bits = source("sparse_", generator)
@@ -185,9 +222,13 @@ def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Generato
 # -- by the number of inputs and outputs ------------------------------------------------------------------------------
 @_filling
 def xavier_uniform_(tensor: Any, gain: float = 1.0, generator: Generator | None = None) -> Any:
-    """Uniform numbers of standard deviation gain * sqrt(2 / (fan_in + fan_out)) (Glorot and Bengio 2010).
+    """Fill with uniform numbers of standard deviation gain * sqrt(2 / (fan_in + fan_out)).
 
-    ValueError for less than two dimensions.
+    Source: Glorot and Bengio 2010. ValueError for fewer than two dimensions.
+
+    >>> import tracegrad as tg
+    >>> bool((xavier_uniform_(tg.empty(4, 4)).abs() < 1).all())
+    True
     """
     bound = math.sqrt(3.0) * gain * math.sqrt(2.0 / sum(fans(tensor)))
     random.uniform_(tensor, -bound, bound, generator=generator)
@@ -195,9 +236,13 @@ def xavier_uniform_(tensor: Any, gain: float = 1.0, generator: Generator | None 
 
 @_filling
 def xavier_normal_(tensor: Any, gain: float = 1.0, generator: Generator | None = None) -> Any:
-    """Normal numbers of standard deviation gain * sqrt(2 / (fan_in + fan_out)) (Glorot and Bengio 2010).
+    """Fill with normal numbers of standard deviation gain * sqrt(2 / (fan_in + fan_out)).
 
-    ValueError for less than two dimensions.
+    Source: Glorot and Bengio 2010. ValueError for fewer than two dimensions.
+
+    >>> import tracegrad as tg
+    >>> xavier_normal_(tg.empty(4, 4)).shape
+    torch.Size([4, 4])
     """
     random.normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(fans(tensor))), generator=generator)
 
@@ -212,7 +257,7 @@ def kaiming_uniform_(
 ) -> Any:
     """Fill with uniform numbers of standard deviation gain / sqrt(fan) (He et al. 2015).
 
-    The gain is that of `nonlinearity` with the parameter `a`. ValueError for less than two dimensions, and for an
+    The gain is that of `nonlinearity` with the parameter `a`. ValueError for fewer than two dimensions, and for an
     unknown mode.
 
     >>> import tracegrad as tg
@@ -235,8 +280,12 @@ def kaiming_normal_(
 ) -> Any:
     """Fill with normal numbers of standard deviation gain / sqrt(fan) (He et al. 2015).
 
-    The gain is that of `nonlinearity` with the parameter `a`. ValueError for less than two dimensions, and for an
+    The gain is that of `nonlinearity` with the parameter `a`. ValueError for fewer than two dimensions, and for an
     unknown mode.
+
+    >>> import tracegrad as tg
+    >>> kaiming_normal_(tg.empty(4, 4)).shape
+    torch.Size([4, 4])
     """
     if 0 not in tensor.shape:
         random.normal_(tensor, 0.0, _spread(tensor, a, mode, nonlinearity), generator=generator)
@@ -264,3 +313,6 @@ def _require(tensor: Any, count: int) -> None:
 
 def _as(tensor: Any, array: Any) -> Any:
     return of_array(np.asarray(array, tensor.dtype))
+
+
+MODULE_DOCS.document(globals(), __all__)

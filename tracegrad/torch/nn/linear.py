@@ -18,7 +18,7 @@ __all__ = ["Bilinear", "Embedding", "Identity", "Linear"]
 
 
 class Identity(Module):
-    """Identity function; additional arguments are ignored.
+    """The input itself. All parameters are ignored.
 
     >>> Identity(54)(1.5)
     1.5
@@ -33,9 +33,9 @@ class Identity(Module):
 
 
 class Linear(Module):
-    """Linear layer, input @ weight.T + bias: inputs (..., in_features), outputs (..., out_features).
+    """input @ weight.T + bias.
 
-    `weight`, (out_features, in_features), and `bias`, (out_features) or None, are initialized with uniform numbers
+    The parameters `weight`, (out_features, in_features), and `bias`, (out_features,) or None, begin as uniform numbers
     between ±1 / sqrt(in_features).
 
     >>> import tracegrad as tg
@@ -67,10 +67,10 @@ class Linear(Module):
 
 
 class Bilinear(Module):
-    """x1 @ weight[k] @ x2 + bias[k] for each k, of inputs (..., in1_features) and (..., in2_features).
+    """x1 @ weight[k] @ x2 + bias[k] for each k.
 
-    `weight`, (out_features, in1_features, in2_features), and `bias`, (out_features) or None, begin as uniform numbers
-    between ±1 / sqrt(in1_features).
+    The parameters `weight`, (out_features, in1_features, in2_features), and `bias`, (out_features,) or None, begin as
+    uniform numbers between ±1 / sqrt(in1_features).
 
     >>> import tracegrad as tg
     >>> Bilinear(3, 4, 2)(tg.ones(5, 3), tg.ones(5, 4)).shape
@@ -108,11 +108,10 @@ class Bilinear(Module):
 
 
 class Embedding(Module):
-    """Embedding table: rows of `weight`, (num_embeddings, embedding_dim), at the indices of an integer array.
+    """Rows of the parameter `weight`, (num_embeddings, embedding_dim), at integer indices.
 
-    Rows are initialized with standard normal numbers. The row `padding_idx` is initialized with zeros, and gets no
-    gradient. Rows are scaled down to `max_norm` at their lookup. UnsupportedError for `scale_grad_by_freq` and
-    `sparse`.
+    The rows begin as standard normal numbers. With `max_norm`, rows are scaled down when they are looked up.
+    UnsupportedError for `scale_grad_by_freq` and `sparse`.
 
     >>> import tracegrad as tg
     >>> Embedding(10, 3)(tg.tensor([[1, 2], [0, 9]])).shape

@@ -44,7 +44,7 @@ class _WeightedLoss(_Loss):
 
 # -- of differences ---------------------------------------------------------------------------------------------------
 class MSELoss(_Loss):
-    """(input - target)², of one shape.
+    """(input - target)**2.
 
     >>> import tracegrad as tg
     >>> MSELoss()(tg.tensor([1.0, 2.0]), tg.tensor([1.0, 4.0]))
@@ -57,7 +57,12 @@ class MSELoss(_Loss):
 
 
 class L1Loss(_Loss):
-    """|input - target|, of one shape."""
+    """abs(input - target).
+
+    >>> import tracegrad as tg
+    >>> L1Loss()(tg.tensor([1.0, 2.0]), tg.tensor([1.0, 4.0]))
+    tensor(1.)
+    """
 
     def forward(self, input: Any, target: Any) -> Any:
         """Return the loss."""
@@ -65,7 +70,12 @@ class L1Loss(_Loss):
 
 
 class SmoothL1Loss(_Loss):
-    """A square near 0 and |input - target| - beta / 2 beyond `beta`, of one shape."""
+    """d**2 / (2 * beta) if d = abs(input - target) is below `beta`, and d - beta / 2 otherwise.
+
+    >>> import tracegrad as tg
+    >>> SmoothL1Loss()(tg.tensor([1.0, 2.0]), tg.tensor([1.0, 4.0]))
+    tensor(0.7500)
+    """
 
     def __init__(self, size_average: Any = None, reduce: Any = None, reduction: str = "mean", beta: float = 1.0):
         super().__init__(size_average, reduce, reduction)
@@ -77,7 +87,12 @@ class SmoothL1Loss(_Loss):
 
 
 class HuberLoss(_Loss):
-    """A square near 0 and delta (|input - target| - delta / 2) beyond `delta`, of one shape."""
+    """d**2 / 2 if d = abs(input - target) is below `delta`, and delta * (d - delta / 2) otherwise.
+
+    >>> import tracegrad as tg
+    >>> HuberLoss()(tg.tensor([1.0, 2.0]), tg.tensor([1.0, 4.0]))
+    tensor(0.7500)
+    """
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0):
         super().__init__(reduction=reduction)
@@ -90,7 +105,9 @@ class HuberLoss(_Loss):
 
 # -- of probabilities -------------------------------------------------------------------------------------------------
 class CrossEntropyLoss(_WeightedLoss):
-    """`nn.functional.cross_entropy`: scores (N, C, ...) against classes (N, ...), or probabilities (N, C, ...).
+    """The negative logarithm of the softmax of scores, at the target classes.
+
+    The target may also have probabilities of the classes, with the shape of the scores.
 
     >>> import tracegrad as tg
     >>> CrossEntropyLoss()(tg.zeros(2, 4), tg.tensor([0, 3]))
@@ -113,7 +130,12 @@ class CrossEntropyLoss(_WeightedLoss):
 
 
 class NLLLoss(_WeightedLoss):
-    """`nn.functional.nll_loss`: logarithms of probabilities (N, C, ...) against classes (N, ...)."""
+    """The negative of log-probabilities, at the target classes.
+
+    >>> import tracegrad as tg
+    >>> NLLLoss()(tg.tensor([[-0.5, -1.0]]), tg.tensor([1]))
+    tensor(1.)
+    """
 
     def __init__(
         self, weight: Any = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None,
@@ -128,7 +150,12 @@ class NLLLoss(_WeightedLoss):
 
 
 class BCELoss(_WeightedLoss):
-    """`nn.functional.binary_cross_entropy`: probabilities against targets between 0 and 1, of one shape."""
+    """The cross-entropy of probabilities and targets from 0 to 1.
+
+    >>> import tracegrad as tg
+    >>> BCELoss()(tg.tensor([0.5, 0.5]), tg.tensor([1.0, 0.0]))
+    tensor(0.6931)
+    """
 
     def forward(self, input: Any, target: Any) -> Any:
         """Return the loss."""
@@ -136,7 +163,12 @@ class BCELoss(_WeightedLoss):
 
 
 class BCEWithLogitsLoss(_WeightedLoss):
-    """`nn.functional.binary_cross_entropy_with_logits`: scores against targets between 0 and 1, of one shape."""
+    """The cross-entropy of sigmoid(input) and targets from 0 to 1, without overflow.
+
+    >>> import tracegrad as tg
+    >>> BCEWithLogitsLoss()(tg.zeros(2), tg.tensor([1.0, 0.0]))
+    tensor(0.6931)
+    """
 
     def __init__(
         self, weight: Any = None, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
@@ -153,9 +185,13 @@ class BCEWithLogitsLoss(_WeightedLoss):
 
 
 class KLDivLoss(_Loss):
-    """`nn.functional.kl_div`: logarithms of probabilities against probabilities, or, if `log_target`, their logarithms.
+    """target * (log(target) - input), for log-probabilities `input`.
 
-    `reduction` may be "batchmean" too.
+    `reduction` may also be "batchmean": the sum divided by the size of dimension 0.
+
+    >>> import tracegrad as tg
+    >>> KLDivLoss(reduction="sum")(tg.zeros(2), tg.tensor([0.5, 0.5]))
+    tensor(-0.6931)
     """
 
     def __init__(self, size_average: Any = None, reduce: Any = None, reduction: str = "mean", log_target: bool = False):
@@ -168,7 +204,12 @@ class KLDivLoss(_Loss):
 
 
 class PoissonNLLLoss(_Loss):
-    """`nn.functional.poisson_nll_loss`: rates, or their logarithms if `log_input`, against counts."""
+    """The negative logarithm of a Poisson probability of the target, whose mean is exp(input).
+
+    >>> import tracegrad as tg
+    >>> PoissonNLLLoss()(tg.zeros(2), tg.ones(2))
+    tensor(1.)
+    """
 
     def __init__(
         self, log_input: bool = True, full: bool = False, size_average: Any = None, eps: float = 1e-8,
@@ -185,7 +226,12 @@ class PoissonNLLLoss(_Loss):
 
 
 class GaussianNLLLoss(_Loss):
-    """Module of `nn.functional.gaussian_nll_loss`: means and variances against observations."""
+    """The negative logarithm of a Gaussian density of the target, with mean `input` and variance `var`.
+
+    >>> import tracegrad as tg
+    >>> GaussianNLLLoss()(tg.zeros(2), tg.ones(2), tg.ones(2))
+    tensor(0.5000)
+    """
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean"):
         super().__init__(reduction=reduction)
@@ -198,7 +244,12 @@ class GaussianNLLLoss(_Loss):
 
 # -- of margins -------------------------------------------------------------------------------------------------------
 class MarginRankingLoss(_Loss):
-    """max(0, -target (input1 - input2) + margin), for targets ±1."""
+    """max(0, margin - target * (input1 - input2)), for targets 1 and -1.
+
+    >>> import tracegrad as tg
+    >>> MarginRankingLoss()(tg.zeros(2), tg.ones(2), tg.tensor([1, -1]))
+    tensor(0.5000)
+    """
 
     def __init__(self, margin: float = 0.0, size_average: Any = None, reduce: Any = None, reduction: str = "mean"):
         super().__init__(size_average, reduce, reduction)
@@ -210,7 +261,12 @@ class MarginRankingLoss(_Loss):
 
 
 class HingeEmbeddingLoss(_Loss):
-    """input where the target is 1, max(0, margin - input) where it is -1."""
+    """`input` for the target 1, and max(0, margin - input) for the target -1.
+
+    >>> import tracegrad as tg
+    >>> HingeEmbeddingLoss()(tg.tensor([0.5, 0.5]), tg.tensor([1, -1]))
+    tensor(0.5000)
+    """
 
     def __init__(self, margin: float = 1.0, size_average: Any = None, reduce: Any = None, reduction: str = "mean"):
         super().__init__(size_average, reduce, reduction)
@@ -222,7 +278,12 @@ class HingeEmbeddingLoss(_Loss):
 
 
 class SoftMarginLoss(_Loss):
-    """log(1 + exp(-target input)), for targets ±1."""
+    """log(1 + exp(-target * input)), for targets 1 and -1.
+
+    >>> import tracegrad as tg
+    >>> SoftMarginLoss()(tg.zeros(2), tg.ones(2))
+    tensor(0.6931)
+    """
 
     def forward(self, input: Any, target: Any) -> Any:
         """Return the loss."""
@@ -230,7 +291,12 @@ class SoftMarginLoss(_Loss):
 
 
 class CosineEmbeddingLoss(_Loss):
-    """1 - cos of the rows where the target is 1, max(0, cos - margin) where it is -1."""
+    """1 - cos for the target 1, and max(0, cos - margin) for the target -1.
+
+    >>> import tracegrad as tg
+    >>> CosineEmbeddingLoss()(tg.eye(2), tg.ones(2, 2), tg.tensor([1, -1]))
+    tensor(0.5000)
+    """
 
     def __init__(self, margin: float = 0.0, size_average: Any = None, reduce: Any = None, reduction: str = "mean"):
         super().__init__(size_average, reduce, reduction)
@@ -242,7 +308,12 @@ class CosineEmbeddingLoss(_Loss):
 
 
 class TripletMarginLoss(_Loss):
-    """max(0, distance of the anchor from the positive - that from the negative + margin), row by row."""
+    """max(0, margin + d(anchor, positive) - d(anchor, negative)), for the p-norm d.
+
+    >>> import tracegrad as tg
+    >>> TripletMarginLoss()(tg.zeros(1, 2), tg.ones(1, 2), tg.ones(1, 2))
+    tensor(1.)
+    """
 
     def __init__(
         self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False, size_average: Any = None,
@@ -262,7 +333,12 @@ class TripletMarginLoss(_Loss):
 
 
 class TripletMarginWithDistanceLoss(_Loss):
-    """`TripletMarginLoss` with a distance of one's own, a function of two arrays."""
+    """max(0, margin + d(anchor, positive) - d(anchor, negative)), for any distance d.
+
+    >>> import tracegrad as tg
+    >>> TripletMarginWithDistanceLoss()(tg.zeros(1, 2), tg.ones(1, 2), tg.ones(1, 2))
+    tensor(1.)
+    """
 
     def __init__(
         self, *, distance_function: Callable[..., Any] | None = None, margin: float = 1.0, swap: bool = False,
@@ -286,7 +362,12 @@ class TripletMarginWithDistanceLoss(_Loss):
 
 # -- distances --------------------------------------------------------------------------------------------------------
 class CosineSimilarity(Module):
-    """The cosine of the angle between x1 and x2 along `dim`."""
+    """The cosine of the angle between vectors along a dimension.
+
+    >>> import tracegrad as tg
+    >>> CosineSimilarity()(tg.eye(2), tg.ones(2, 2))
+    tensor([0.7071, 0.7071])
+    """
 
     def __init__(self, dim: int = 1, eps: float = 1e-8):
         super().__init__()
@@ -298,7 +379,12 @@ class CosineSimilarity(Module):
 
 
 class PairwiseDistance(Module):
-    """The p-norm of x1 - x2 + eps along the last dimension."""
+    """The p-norm of x1 - x2 + eps along the last dimension.
+
+    >>> import tracegrad as tg
+    >>> PairwiseDistance()(tg.zeros(1, 2), tg.tensor([[3.0, 4.0]]))
+    tensor([5.0000])
+    """
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False):
         super().__init__()

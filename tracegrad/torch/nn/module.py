@@ -28,10 +28,10 @@ _TABLES = ("_parameters", "_buffers", "_modules")
 
 
 class Module(Walked, Stateful, Hooked):
-    """A function with parameters: derive from it, call `super().__init__()`, set attributes, and write `forward`.
+    """Function with parameters: a subclass calls `super().__init__()`, sets attributes, and has `forward`.
 
     Attributes that are Parameters, Buffers or Modules are found by `parameters()`, `buffers()`, `modules()` and
-    `state_dict()`. Calling the module runs `forward`, and the hooks.
+    `state_dict()`. A call of the module runs `forward`, and the hooks.
 
     >>> import tracegrad as tg
     >>> class Affine(Module):

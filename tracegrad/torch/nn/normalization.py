@@ -40,8 +40,9 @@ def _shape(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
 
 
 class LayerNorm(Module):
-    """Mean 0 and variance 1 over the last dimensions, `normalized_shape`; then times `weight` plus `bias`, parameters
-    of that shape, unless `elementwise_affine` is false (Ba et al. 2016).
+    """The last dimensions normalized to mean 0 and variance 1; then times `weight`, plus `bias`.
+
+    Source: Ba et al. 2016.
 
     >>> import tracegrad as tg
     >>> LayerNorm(2, eps=0.0)(tg.tensor([[1.0, 3.0]])).detach()
@@ -73,8 +74,9 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """Mean square 1 over the last dimensions, `normalized_shape`; then times `weight`, a parameter of that shape,
-    unless `elementwise_affine` is false (Zhang and Sennrich 2019). `eps` is that of the dtype unless given.
+    """The input divided by the root mean square over the last dimensions; then times `weight`.
+
+    Source: Zhang and Sennrich 2019. The default of `eps` is the distance of 1 to the next number.
 
     >>> import tracegrad as tg
     >>> RMSNorm(2)(tg.tensor([[3.0, 3.0]])).detach()
@@ -106,10 +108,9 @@ class RMSNorm(Module):
 
 # -- over groups of channels ------------------------------------------------------------------------------------------
 class GroupNorm(Module):
-    """Mean 0 and variance 1 in each of `num_groups` groups of the channels of (N, num_channels, ...); then times
-    `weight` plus `bias`, parameters (num_channels), unless `affine` is false (Wu and He 2018).
+    """Groups of channels normalized to mean 0 and variance 1; then times `weight`, plus `bias`.
 
-    ValueError if the groups do not divide the channels.
+    Source: Wu and He 2018. ValueError if the groups do not divide the channels.
 
     >>> import tracegrad as tg
     >>> GroupNorm(2, 4)(tg.ones(3, 4, 5)).shape
@@ -146,7 +147,14 @@ class GroupNorm(Module):
 
 
 class LocalResponseNorm(Module):
-    """Module of `nn.functional.local_response_norm`: normalize each channel by its neighbours."""
+    """Each channel divided by (k + alpha * m)**beta, where m is the mean square of neighbouring channels.
+
+    Source: Krizhevsky et al. 2012.
+
+    >>> import tracegrad as tg
+    >>> LocalResponseNorm(2)(tg.ones(1, 3, 4)).shape
+    torch.Size([1, 3, 4])
+    """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0):
         super().__init__()
@@ -226,13 +234,11 @@ class _BatchNorm(_Channels):
 
 
 class BatchNorm1d(_BatchNorm):
-    """Batch normalization of (N, num_features) or (N, num_features, L) (Ioffe and Szegedy 2015).
+    """Channels normalized to mean 0 and variance 1; then times `weight`, plus `bias`.
 
-    Each channel gets mean 0 and variance 1, over the batch in training, else by the running statistics; it is then
-    multiplied by `weight`, and `bias` is added.
-
-    In training the running statistics move towards the batch statistics by the share `momentum`; if that is None they
-    are the mean of all batches. ValueError for another number of dimensions, and in training for one value per channel.
+    Source: Ioffe and Szegedy 2015. In training the statistics are those of the batch, and the running statistics move
+    towards them by the share `momentum`; if that is None, they are the mean of all batches. Otherwise the running
+    statistics are used. ValueError for another number of dimensions, and in training for one value per channel.
 
     >>> import tracegrad as tg
     >>> norm = BatchNorm1d(1, eps=0.0)
@@ -247,13 +253,23 @@ class BatchNorm1d(_BatchNorm):
 
 
 class BatchNorm2d(_BatchNorm):
-    """`BatchNorm1d` for (N, num_features, H, W)."""
+    """`BatchNorm1d` for images.
+
+    >>> import tracegrad as tg
+    >>> BatchNorm2d(3)(tg.randn(2, 3, 4, 4)).shape
+    torch.Size([2, 3, 4, 4])
+    """
 
     _ranks = (4,)
 
 
 class BatchNorm3d(_BatchNorm):
-    """`BatchNorm1d` for (N, num_features, D, H, W)."""
+    """`BatchNorm1d` for volumes.
+
+    >>> import tracegrad as tg
+    >>> BatchNorm3d(3)(tg.randn(2, 3, 4, 4, 4)).shape
+    torch.Size([2, 3, 4, 4, 4])
+    """
 
     _ranks = (5,)
 
@@ -278,8 +294,9 @@ class _InstanceNorm(_Channels):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Mean 0 and variance 1 in each channel of each example, (N, num_features, L) or (num_features, L); then times
-    `weight` plus `bias` if `affine` (Ulyanov et al. 2016).
+    """Each channel of each example normalized to mean 0 and variance 1; with `affine` times `weight`, plus `bias`.
+
+    Source: Ulyanov et al. 2016.
 
     >>> import tracegrad as tg
     >>> InstanceNorm1d(1, eps=0.0)(tg.tensor([[1.0, 3.0]]))
@@ -290,12 +307,22 @@ class InstanceNorm1d(_InstanceNorm):
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """`InstanceNorm1d` for (N, num_features, H, W) or (num_features, H, W)."""
+    """`InstanceNorm1d` for images.
+
+    >>> import tracegrad as tg
+    >>> InstanceNorm2d(3)(tg.randn(2, 3, 4, 4)).shape
+    torch.Size([2, 3, 4, 4])
+    """
 
     _ranks = (3, 4)
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """`InstanceNorm1d` for (N, num_features, D, H, W) or (num_features, D, H, W)."""
+    """`InstanceNorm1d` for volumes.
+
+    >>> import tracegrad as tg
+    >>> InstanceNorm3d(3)(tg.randn(2, 3, 4, 4, 4)).shape
+    torch.Size([2, 3, 4, 4, 4])
+    """
 
     _ranks = (4, 5)

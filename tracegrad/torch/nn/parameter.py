@@ -53,10 +53,9 @@ def _leaf(data: Any, requires_grad: bool) -> Any:
 
 
 class Parameter(Tensor, metaclass=_OfParameters):
-    """Parameter of the `Module` of which it becomes an attribute: a leaf Tensor that requires grad.
+    """Parameter of the module of which it becomes an attribute: a leaf Tensor that requires grad.
 
-    It shares the memory of `data`, a Tensor or ndarray; without data it has no elements. TypeError for other data,
-    RuntimeError if `requires_grad` and the dtype is neither floating nor complex.
+    TypeError for data that are no array; RuntimeError if `requires_grad` and the dtype is neither floating nor complex.
 
     >>> import numpy as np
     >>> Parameter(np.ones(2))
@@ -71,9 +70,7 @@ class Parameter(Tensor, metaclass=_OfParameters):
 
 
 class Buffer(Tensor, metaclass=_OfBuffers):
-    """A Tensor that is a buffer of the `Module` it becomes an attribute of: state that is no parameter.
-
-    Buffers that are `persistent` are in the `state_dict`. It shares the memory of `data`, a Tensor or ndarray.
+    """Buffer of the module of which it becomes an attribute: state that is no parameter.
 
     >>> import numpy as np
     >>> Buffer(np.zeros(2), persistent=False)

@@ -42,7 +42,7 @@ class _MaxPool(Module):
 
 
 class MaxPool1d(_MaxPool):
-    """`nn.functional.max_pool1d`; with `return_indices` a pair.
+    """The maxima of windows of the last dimension, as `nn.functional.max_pool1d`.
 
     >>> import tracegrad as tg
     >>> MaxPool1d(2)(tg.tensor([[1.0, 2.0, 4.0, 3.0]]))
@@ -55,7 +55,12 @@ class MaxPool1d(_MaxPool):
 
 
 class MaxPool2d(_MaxPool):
-    """`nn.functional.max_pool2d`; with `return_indices` a pair."""
+    """The maxima of windows of the last two dimensions, as `nn.functional.max_pool2d`.
+
+    >>> import tracegrad as tg
+    >>> MaxPool2d(2)(tg.ones(1, 4, 4)).shape
+    torch.Size([1, 2, 2])
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output."""
@@ -63,7 +68,12 @@ class MaxPool2d(_MaxPool):
 
 
 class MaxPool3d(_MaxPool):
-    """`nn.functional.max_pool3d`; with `return_indices` a pair."""
+    """The maxima of windows of the last three dimensions, as `nn.functional.max_pool3d`.
+
+    >>> import tracegrad as tg
+    >>> MaxPool3d(2)(tg.ones(1, 4, 4, 4)).shape
+    torch.Size([1, 2, 2, 2])
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output."""
@@ -84,7 +94,13 @@ class _MaxUnpool(Module):
 
 
 class MaxUnpool1d(_MaxUnpool):
-    """`nn.functional.max_unpool1d`: zeros, and the input where `MaxPool1d` has found the maxima."""
+    """The inverse of `MaxPool1d`: the input at the indices of the maxima, and zeros elsewhere.
+
+    >>> import tracegrad as tg
+    >>> maxima, indices = MaxPool1d(2, return_indices=True)(tg.ones(1, 4))
+    >>> MaxUnpool1d(2)(maxima, indices).shape
+    torch.Size([1, 4])
+    """
 
     _count = 1
 
@@ -94,7 +110,13 @@ class MaxUnpool1d(_MaxUnpool):
 
 
 class MaxUnpool2d(_MaxUnpool):
-    """`nn.functional.max_unpool2d`: zeros, and the input where `MaxPool2d` has found the maxima."""
+    """The inverse of `MaxPool2d`: the input at the indices of the maxima, and zeros elsewhere.
+
+    >>> import tracegrad as tg
+    >>> maxima, indices = MaxPool2d(2, return_indices=True)(tg.ones(1, 4, 4))
+    >>> MaxUnpool2d(2)(maxima, indices).shape
+    torch.Size([1, 4, 4])
+    """
 
     _count = 2
 
@@ -104,7 +126,13 @@ class MaxUnpool2d(_MaxUnpool):
 
 
 class MaxUnpool3d(_MaxUnpool):
-    """`nn.functional.max_unpool3d`: zeros, and the input where `MaxPool3d` has found the maxima."""
+    """The inverse of `MaxPool3d`: the input at the indices of the maxima, and zeros elsewhere.
+
+    >>> import tracegrad as tg
+    >>> maxima, indices = MaxPool3d(2, return_indices=True)(tg.ones(1, 4, 4, 4))
+    >>> MaxUnpool3d(2)(maxima, indices).shape
+    torch.Size([1, 4, 4, 4])
+    """
 
     _count = 3
 
@@ -115,7 +143,7 @@ class MaxUnpool3d(_MaxUnpool):
 
 # -- means ------------------------------------------------------------------------------------------------------------
 class AvgPool1d(Module):
-    """`nn.functional.avg_pool1d`.
+    """The means of windows of the last dimension, as `nn.functional.avg_pool1d`.
 
     >>> import tracegrad as tg
     >>> AvgPool1d(2)(tg.tensor([[1.0, 2.0, 4.0, 3.0]]))
@@ -159,7 +187,12 @@ class _AvgPool(Module):
 
 
 class AvgPool2d(_AvgPool):
-    """`nn.functional.avg_pool2d`."""
+    """The means of windows of the last two dimensions, as `nn.functional.avg_pool2d`.
+
+    >>> import tracegrad as tg
+    >>> AvgPool2d(2)(tg.ones(1, 4, 4)).shape
+    torch.Size([1, 2, 2])
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output."""
@@ -167,7 +200,12 @@ class AvgPool2d(_AvgPool):
 
 
 class AvgPool3d(_AvgPool):
-    """`nn.functional.avg_pool3d`."""
+    """The means of windows of the last three dimensions, as `nn.functional.avg_pool3d`.
+
+    >>> import tracegrad as tg
+    >>> AvgPool3d(2)(tg.ones(1, 4, 4, 4)).shape
+    torch.Size([1, 2, 2, 2])
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output."""
@@ -187,7 +225,12 @@ class _LPPool(Module):
 
 
 class LPPool1d(_LPPool):
-    """`nn.functional.lp_pool1d`."""
+    """The norms of windows of the last dimension, as `nn.functional.lp_pool1d`.
+
+    >>> import tracegrad as tg
+    >>> LPPool1d(2, 2)(tg.ones(1, 4)).shape
+    torch.Size([1, 2])
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output."""
@@ -195,7 +238,12 @@ class LPPool1d(_LPPool):
 
 
 class LPPool2d(_LPPool):
-    """`nn.functional.lp_pool2d`."""
+    """The norms of windows of the last two dimensions, as `nn.functional.lp_pool2d`.
+
+    >>> import tracegrad as tg
+    >>> LPPool2d(2, 2)(tg.ones(1, 4, 4)).shape
+    torch.Size([1, 2, 2])
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output."""
@@ -203,7 +251,12 @@ class LPPool2d(_LPPool):
 
 
 class LPPool3d(_LPPool):
-    """`nn.functional.lp_pool3d`."""
+    """The norms of windows of the last three dimensions, as `nn.functional.lp_pool3d`.
+
+    >>> import tracegrad as tg
+    >>> LPPool3d(2, 2)(tg.ones(1, 4, 4, 4)).shape
+    torch.Size([1, 2, 2, 2])
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output."""
@@ -221,7 +274,7 @@ class _Adaptive(Module):
 
 
 class AdaptiveAvgPool1d(_Adaptive):
-    """`nn.functional.adaptive_avg_pool1d`.
+    """The means of windows that cover the last dimension, as `nn.functional.adaptive_avg_pool1d`.
 
     >>> import tracegrad as tg
     >>> AdaptiveAvgPool1d(2)(tg.tensor([[1.0, 2.0, 4.0, 3.0]]))
@@ -234,7 +287,12 @@ class AdaptiveAvgPool1d(_Adaptive):
 
 
 class AdaptiveAvgPool2d(_Adaptive):
-    """`nn.functional.adaptive_avg_pool2d`."""
+    """The means of windows that cover the last two dimensions, as `nn.functional.adaptive_avg_pool2d`.
+
+    >>> import tracegrad as tg
+    >>> AdaptiveAvgPool2d(2)(tg.ones(1, 4, 4)).shape
+    torch.Size([1, 2, 2])
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output."""
@@ -242,7 +300,12 @@ class AdaptiveAvgPool2d(_Adaptive):
 
 
 class AdaptiveAvgPool3d(_Adaptive):
-    """`nn.functional.adaptive_avg_pool3d`."""
+    """The means of windows that cover the last three dimensions, as `nn.functional.adaptive_avg_pool3d`.
+
+    >>> import tracegrad as tg
+    >>> AdaptiveAvgPool3d(2)(tg.ones(1, 4, 4, 4)).shape
+    torch.Size([1, 2, 2, 2])
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output."""
@@ -256,7 +319,12 @@ class _AdaptiveMax(_Adaptive):
 
 
 class AdaptiveMaxPool1d(_AdaptiveMax):
-    """`nn.functional.adaptive_max_pool1d`; with `return_indices` a pair."""
+    """The maxima of windows that cover the last dimension, as `nn.functional.adaptive_max_pool1d`.
+
+    >>> import tracegrad as tg
+    >>> AdaptiveMaxPool1d(2)(tg.ones(1, 4)).shape
+    torch.Size([1, 2])
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output."""
@@ -264,7 +332,12 @@ class AdaptiveMaxPool1d(_AdaptiveMax):
 
 
 class AdaptiveMaxPool2d(_AdaptiveMax):
-    """`nn.functional.adaptive_max_pool2d`; with `return_indices` a pair."""
+    """The maxima of windows that cover the last two dimensions, as `nn.functional.adaptive_max_pool2d`.
+
+    >>> import tracegrad as tg
+    >>> AdaptiveMaxPool2d(2)(tg.ones(1, 4, 4)).shape
+    torch.Size([1, 2, 2])
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output."""
@@ -272,7 +345,12 @@ class AdaptiveMaxPool2d(_AdaptiveMax):
 
 
 class AdaptiveMaxPool3d(_AdaptiveMax):
-    """`nn.functional.adaptive_max_pool3d`; with `return_indices` a pair."""
+    """The maxima of windows that cover the last three dimensions, as `nn.functional.adaptive_max_pool3d`.
+
+    >>> import tracegrad as tg
+    >>> AdaptiveMaxPool3d(2)(tg.ones(1, 4, 4, 4)).shape
+    torch.Size([1, 2, 2, 2])
+    """
 
     def forward(self, input: Any) -> Any:
         """Return the output."""

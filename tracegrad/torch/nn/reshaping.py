@@ -20,7 +20,7 @@ _flatten, _unflatten = FUNCTIONS["flatten"], FUNCTIONS["unflatten"]
 
 
 class Flatten(Module):
-    """The dimensions from `start_dim` to `end_dim` as one: by default all but the batch.
+    """The dimensions from `start_dim` to `end_dim` merged; by default all except the batch.
 
     >>> import tracegrad as tg
     >>> Flatten()(tg.ones(2, 3, 4)).shape
@@ -40,7 +40,9 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """The dimension `dim` as several, of the sizes `unflattened_size`. TypeError for sizes that are no integers.
+    """One dimension split into several.
+
+    TypeError for sizes that are no integers.
 
     >>> import tracegrad as tg
     >>> Unflatten(1, (3, 4))(tg.ones(2, 12)).shape
@@ -65,7 +67,12 @@ class Unflatten(Module):
 
 
 class PixelShuffle(Module):
-    """Rearrange (..., C r r, H, W) as (..., C, H r, W r), for r = `upscale_factor`."""
+    """Channels moved to the pixels of a finer image.
+
+    >>> import tracegrad as tg
+    >>> PixelShuffle(2)(tg.ones(4, 3, 3)).shape
+    torch.Size([1, 6, 6])
+    """
 
     def __init__(self, upscale_factor: int):
         super().__init__()
@@ -80,7 +87,12 @@ class PixelShuffle(Module):
 
 
 class PixelUnshuffle(Module):
-    """Rearrange (..., C, H r, W r) as (..., C r r, H, W), for r = `downscale_factor`."""
+    """Pixels moved to the channels of a coarser image.
+
+    >>> import tracegrad as tg
+    >>> PixelUnshuffle(2)(tg.ones(1, 6, 6)).shape
+    torch.Size([4, 3, 3])
+    """
 
     def __init__(self, downscale_factor: int):
         super().__init__()
@@ -127,7 +139,7 @@ class _ConstantPad(_Pad):
 
 
 class ConstantPad1d(_ConstantPad):
-    """`value` around the last dimension.
+    """One value added at the ends of the last dimension.
 
     >>> import tracegrad as tg
     >>> ConstantPad1d((1, 2), 7.0)(tg.zeros(1, 2))
@@ -138,84 +150,154 @@ class ConstantPad1d(_ConstantPad):
 
 
 class ConstantPad2d(_ConstantPad):
-    """`value` around the last two dimensions."""
+    """One value added at the ends of the last two dimensions.
+
+    >>> import tracegrad as tg
+    >>> ConstantPad2d(1, 9.0)(tg.ones(1, 3, 3)).shape
+    torch.Size([1, 5, 5])
+    """
 
     _count = 2
 
 
 class ConstantPad3d(_ConstantPad):
-    """`value` around the last three dimensions."""
+    """One value added at the ends of the last three dimensions.
+
+    >>> import tracegrad as tg
+    >>> ConstantPad3d(1, 9.0)(tg.ones(1, 3, 3, 3)).shape
+    torch.Size([1, 5, 5, 5])
+    """
 
     _count = 3
 
 
 class ZeroPad1d(_Pad):
-    """Zeros around the last dimension."""
+    """Zeros added at the ends of the last dimension.
+
+    >>> import tracegrad as tg
+    >>> ZeroPad1d(1)(tg.tensor([[1.0, 2.0, 3.0]]))
+    tensor([[0., 1., 2., 3., 0.]])
+    """
 
     _count = 1
 
 
 class ZeroPad2d(_Pad):
-    """Zeros around the last two dimensions."""
+    """Zeros added at the ends of the last two dimensions.
+
+    >>> import tracegrad as tg
+    >>> ZeroPad2d(1)(tg.ones(1, 3, 3)).shape
+    torch.Size([1, 5, 5])
+    """
 
     _count = 2
 
 
 class ZeroPad3d(_Pad):
-    """Zeros around the last three dimensions."""
+    """Zeros added at the ends of the last three dimensions.
+
+    >>> import tracegrad as tg
+    >>> ZeroPad3d(1)(tg.ones(1, 3, 3, 3)).shape
+    torch.Size([1, 5, 5, 5])
+    """
 
     _count = 3
 
 
 class ReflectionPad1d(_Pad):
-    """The mirror image of the elements around the last dimension."""
+    """Mirrored elements, without the outermost ones, added at the ends of the last dimension.
+
+    >>> import tracegrad as tg
+    >>> ReflectionPad1d(1)(tg.tensor([[1.0, 2.0, 3.0]]))
+    tensor([[2., 1., 2., 3., 2.]])
+    """
 
     _count, _mode = 1, "reflect"
 
 
 class ReflectionPad2d(_Pad):
-    """The mirror image of the elements around the last two dimensions."""
+    """Mirrored elements, without the outermost ones, added at the ends of the last two dimensions.
+
+    >>> import tracegrad as tg
+    >>> ReflectionPad2d(1)(tg.ones(1, 3, 3)).shape
+    torch.Size([1, 5, 5])
+    """
 
     _count, _mode = 2, "reflect"
 
 
 class ReflectionPad3d(_Pad):
-    """The mirror image of the elements around the last three dimensions."""
+    """Mirrored elements, without the outermost ones, added at the ends of the last three dimensions.
+
+    >>> import tracegrad as tg
+    >>> ReflectionPad3d(1)(tg.ones(1, 3, 3, 3)).shape
+    torch.Size([1, 5, 5, 5])
+    """
 
     _count, _mode = 3, "reflect"
 
 
 class ReplicationPad1d(_Pad):
-    """The elements at the edges around the last dimension."""
+    """The outermost elements repeated at the ends of the last dimension.
+
+    >>> import tracegrad as tg
+    >>> ReplicationPad1d(1)(tg.tensor([[1.0, 2.0, 3.0]]))
+    tensor([[1., 1., 2., 3., 3.]])
+    """
 
     _count, _mode = 1, "replicate"
 
 
 class ReplicationPad2d(_Pad):
-    """The elements at the edges around the last two dimensions."""
+    """The outermost elements repeated at the ends of the last two dimensions.
+
+    >>> import tracegrad as tg
+    >>> ReplicationPad2d(1)(tg.ones(1, 3, 3)).shape
+    torch.Size([1, 5, 5])
+    """
 
     _count, _mode = 2, "replicate"
 
 
 class ReplicationPad3d(_Pad):
-    """The elements at the edges around the last three dimensions."""
+    """The outermost elements repeated at the ends of the last three dimensions.
+
+    >>> import tracegrad as tg
+    >>> ReplicationPad3d(1)(tg.ones(1, 3, 3, 3)).shape
+    torch.Size([1, 5, 5, 5])
+    """
 
     _count, _mode = 3, "replicate"
 
 
 class CircularPad1d(_Pad):
-    """The elements from the other end around the last dimension."""
+    """Elements of the other end added at the ends of the last dimension.
+
+    >>> import tracegrad as tg
+    >>> CircularPad1d(1)(tg.tensor([[1.0, 2.0, 3.0]]))
+    tensor([[3., 1., 2., 3., 1.]])
+    """
 
     _count, _mode = 1, "circular"
 
 
 class CircularPad2d(_Pad):
-    """The elements from the other end around the last two dimensions."""
+    """Elements of the other end added at the ends of the last two dimensions.
+
+    >>> import tracegrad as tg
+    >>> CircularPad2d(1)(tg.ones(1, 3, 3)).shape
+    torch.Size([1, 5, 5])
+    """
 
     _count, _mode = 2, "circular"
 
 
 class CircularPad3d(_Pad):
-    """The elements from the other end around the last three dimensions."""
+    """Elements of the other end added at the ends of the last three dimensions.
+
+    >>> import tracegrad as tg
+    >>> CircularPad3d(1)(tg.ones(1, 3, 3, 3)).shape
+    torch.Size([1, 5, 5, 5])
+    """
 
     _count, _mode = 3, "circular"

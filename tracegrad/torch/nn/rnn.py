@@ -65,7 +65,12 @@ def _kind_of(nonlinearity: str) -> str:
 
 # -- sequences --------------------------------------------------------------------------------------------------------
 class RNNBase(Module):
-    """Base class of recurrent networks; `mode` is "RNN_TANH", "RNN_RELU", "LSTM" or "GRU"."""
+    """Base class of recurrent networks.
+
+    >>> import tracegrad as tg
+    >>> RNNBase("GRU", 3, 4).hidden_size
+    4
+    """
 
     def __init__(
         self, mode: str, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
@@ -222,9 +227,7 @@ class LSTM(RNNBase):
     """Long short-term memory (Hochreiter and Schmidhuber 1997).
 
     c' = sigmoid(f) c + sigmoid(i) tanh(g) and h' = sigmoid(o) tanh(c'), for the gates i, f, g, o of W_ih x + b_ih +
-    W_hh h + b_hh.
-
-    UnsupportedError for `proj_size`.
+    W_hh h + b_hh. UnsupportedError for `proj_size`.
 
     >>> import tracegrad as tg
     >>> output, (h, c) = LSTM(3, 4, batch_first=True, bidirectional=True)(tg.randn(2, 5, 3))
@@ -243,8 +246,10 @@ class LSTM(RNNBase):
 
 
 class GRU(RNNBase):
-    """Gated recurrent units (Cho et al. 2014): h' = (1 - sigmoid(z)) n + sigmoid(z) h, n = tanh(n_x + sigmoid(r) n_h),
-    for the gates r, z, n of W_ih x + b_ih and of W_hh h + b_hh.
+    """Gated recurrent units (Cho et al. 2014).
+
+    h' = (1 - sigmoid(z)) n + sigmoid(z) h and n = tanh(n_x + sigmoid(r) n_h), for the gates r, z, n of W_ih x + b_ih
+    and of W_hh h + b_hh.
 
     >>> import tracegrad as tg
     >>> output, h = GRU(3, 4)(tg.randn(5, 3))

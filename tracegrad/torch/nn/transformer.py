@@ -87,8 +87,9 @@ class _Layer(Module):
 
 
 class TransformerEncoderLayer(_Layer):
-    """Attention to oneself and two products with an activation between, each added to its input and normalized:
-    afterwards, or before if `norm_first`.
+    """Self-attention and a feed-forward network; each is added to its input and normalized.
+
+    Source: Vaswani et al. 2017.
 
     >>> import tracegrad as tg
     >>> TransformerEncoderLayer(8, 2, 16, batch_first=True)(tg.randn(3, 5, 8)).shape
@@ -108,9 +109,9 @@ class TransformerEncoderLayer(_Layer):
 
 
 class TransformerDecoderLayer(_Layer):
-    """Decoder layer: self-attention, attention to the encoder's output, and a feed-forward network.
+    """Self-attention, attention to the encoder's output, and a feed-forward network.
 
-    Each is added to its input and normalized: afterwards, or before if `norm_first`.
+    Each is added to its input and normalized. Source: Vaswani et al. 2017.
 
     >>> import tracegrad as tg
     >>> TransformerDecoderLayer(8, 2, 16, batch_first=True)(tg.randn(3, 5, 8), tg.randn(3, 7, 8)).shape
@@ -136,7 +137,7 @@ class TransformerDecoderLayer(_Layer):
 
 
 class TransformerEncoder(Module):
-    """`num_layers` copies of a layer one after the other, and a normalization if one is given.
+    """Copies of an encoder layer one after the other, and a normalization if one is passed.
 
     >>> import tracegrad as tg
     >>> TransformerEncoder(TransformerEncoderLayer(8, 2, 16), 2)(tg.randn(5, 3, 8)).shape
@@ -160,7 +161,7 @@ class TransformerEncoder(Module):
 
 
 class TransformerDecoder(Module):
-    """`num_layers` copies of a layer one after the other, and a normalization if one is given.
+    """Copies of a decoder layer one after the other, and a normalization if one is passed.
 
     >>> import tracegrad as tg
     >>> TransformerDecoder(TransformerDecoderLayer(8, 2, 16), 2)(tg.randn(5, 3, 8), tg.randn(7, 3, 8)).shape
@@ -185,7 +186,9 @@ class TransformerDecoder(Module):
 
 
 class Transformer(Module):
-    """Encoder and decoder, which attends to the encoder's output; both end with a normalization.
+    """Encoder, and decoder that attends to the encoder's output; both end with a normalization.
+
+    Source: Vaswani et al. 2017.
 
     >>> import tracegrad as tg
     >>> model = Transformer(8, 2, 1, 1, 16, batch_first=True)

@@ -8,6 +8,7 @@ from typing import Any
 from tracegrad.errors import located
 from tracegrad.torch.functions.core.registry import FUNCTIONS
 from tracegrad.torch.modes import no_grad
+from tracegrad.torch.nn.docs import MODULE_DOCS
 from tracegrad.torch.tape import Tensor
 from tracegrad.torch.tape.tensors.factories import tensor
 
@@ -30,7 +31,7 @@ def _gradients(parameters: list[Any]) -> list[Any]:
 def get_total_norm(
     tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
 ) -> Any:
-    """Compute the `norm_type`-norm of all elements of the Tensors as one vector.
+    """Return the norm of all elements of Tensors as one vector.
 
     RuntimeError if `error_if_nonfinite` and it is not finite.
 
@@ -54,7 +55,15 @@ def get_total_norm(
 
 
 def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Any, foreach: bool | None = None) -> None:
-    """Scale the gradients, whose norm is `total_norm`, in place, so that it is at most `max_norm`."""
+    """Scale gradients of this total norm in place, so that the norm is at most `max_norm`.
+
+    >>> import tracegrad as tg
+    >>> w = tg.tensor([3.0, 4.0], requires_grad=True)
+    >>> (w * w).sum().backward()
+    >>> clip_grads_with_norm_([w], 1.0, tg.tensor(10.0))
+    >>> w.grad
+    tensor([0.6000, 0.8000])
+    """
     with no_grad():
         factor = (max_norm / (total_norm + 1e-6)).clamp(max=1.0)
         for grad in _gradients(_all(parameters)):
@@ -65,7 +74,7 @@ def clip_grad_norm_(
     parameters: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Any:  # fmt: skip
-    """Scale the gradients of all parameters in place to a total norm of at most `max_norm`; return the old norm.
+    """Scale the gradients of all parameters in place to a total norm of at most `max_norm`.
 
     RuntimeError if `error_if_nonfinite` and the norm is not finite; then nothing is scaled.
 
@@ -84,7 +93,15 @@ def clip_grad_norm_(
 
 
 def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
-    """Bound all elements of the gradients, in place, to ±`clip_value`."""
+    """Clamp all elements of the gradients in place to [-clip_value, clip_value].
+
+    >>> import tracegrad as tg
+    >>> w = tg.tensor([3.0, 4.0], requires_grad=True)
+    >>> (w * w).sum().backward()
+    >>> clip_grad_value_([w], 7.0)
+    >>> w.grad
+    tensor([6., 7.])
+    """
     with no_grad():
         for grad in _gradients(_all(parameters)):
             grad.clamp_(-float(clip_value), float(clip_value))
@@ -101,9 +118,15 @@ def parameters_to_vector(parameters: Iterable[Any]) -> Any:
 
 
 def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
-    """Copy the elements of a vector into the parameters, in place: the inverse of `parameters_to_vector`.
+    """Copy the elements of a vector into parameters, in place.
 
     TypeError if `vec` is no Tensor, RuntimeError if it has too few or too many elements; then nothing is changed.
+
+    >>> import tracegrad as tg
+    >>> w = tg.zeros(2)
+    >>> vector_to_parameters(tg.tensor([1.0, 2.0]), [w])
+    >>> w
+    tensor([1., 2.])
     """
     if not isinstance(vec, Tensor):
         raise TypeError(located(f"expected a Tensor, but got: {type(vec).__name__}"))
@@ -116,3 +139,6 @@ def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
         for p in args:
             p.copy_(vec[start : start + p.numel()].reshape(p.shape))
             start += p.numel()
+
+
+MODULE_DOCS.document(globals(), __all__)

@@ -55,7 +55,8 @@ class DocTable:
 
     def numpydoc(self, x: Any) -> str:
         """Return the docstring of a function or class with all its sections."""
-        text = inspect.cleandoc(x.__doc__ or "")
+        text: str = x.__doc__ or ""
+        text = inspect.cleandoc(text) if "\n" in text else text
         if not text or "Parameters\n---" in text:
             return text
         head, prompt, examples = text.partition("\n>>> ")
@@ -66,20 +67,22 @@ class DocTable:
 
     def _sections(self, x: Any) -> list[str]:
         is_class = isinstance(x, type)
-        call = (x.__init__ if inspect.isfunction(x.__init__) else x.__new__) if is_class else x
-        inner: Any = inspect.unwrap(call)
-        name = x.__name__ if is_class else inner.__name__
-        rows = self._parameters(name, inner) if hasattr(inner, "__code__") else []
+        rows = self._constructor(x) if is_class else self._parameters(inspect.unwrap(x))
         sections = [_section("Parameters", "\n".join(rows))] * bool(rows)
         _, results, shapes = self.rows
-        if name in shapes:
-            sections.append(_section("Shape", "input : {}\noutput : {}".format(*shapes[name])))
+        if is_class and x.__name__ in shapes:
+            sections.append(_section("Shape", "input : {}\noutput : {}".format(*shapes[x.__name__])))
         if not is_class:
-            sections.append(_section("Returns", "{}\n    {}".format(*results.get(name, _RESULT))))
+            sections.append(_section("Returns", "{}\n    {}".format(*results.get(inspect.unwrap(x).__name__, _RESULT))))
         return sections
 
-    def _parameters(self, owner: str, fn: Any) -> list[str]:
-        """Describe the parameters of a function, except private ones and the Tensor of a method."""
+    def _constructor(self, cls: Any) -> list[str]:
+        """Describe the parameters of the constructor; none if it takes any arguments, or is a built-in one."""
+        makers = [maker for maker in (cls.__new__, cls.__init__) if inspect.isfunction(maker)]
+        return next((self._parameters(maker, cls.__name__) for maker in makers if not _takes_any(maker)), [])
+
+    def _parameters(self, fn: Any, owner: str = "") -> list[str]:
+        """Describe the parameters of a function, except private ones and the first one of a method."""
         code = fn.__code__
         count = code.co_argcount
         names, end = code.co_varnames, count + code.co_kwonlyargcount
@@ -89,7 +92,7 @@ class DocTable:
         values = fn.__defaults__ or ()
         defaults = dict(zip(names[count - len(values) : count], values)) | (fn.__kwdefaults__ or {})
         labels = [label for label in labels if label[0] != "_" and label not in ("self", "cls")]
-        return [self._entry(owner, label, fn.__annotations__, defaults) for label in labels]
+        return [self._entry(owner or fn.__name__, label, fn.__annotations__, defaults) for label in labels]
 
     def _entry(self, owner: str, label: str, annotations: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
         """Describe a parameter: its type, its default, and what the table says."""
@@ -107,6 +110,11 @@ class DocTable:
             x = namespace[name]
             if inspect.isfunction(x) or isinstance(x, type):
                 x.__doc__ = self.numpydoc(x)
+
+
+def _takes_any(maker: Any) -> bool:
+    code, any_arguments = maker.__code__, inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+    return code.co_argcount == 1 and not code.co_kwonlyargcount and code.co_flags & any_arguments == any_arguments
 
 
 def _parsed(text: str) -> dict[str, Row]:

@@ -208,7 +208,7 @@ value : float | Value.
 values : Tensor or ndarray or number | Values.
 var : Tensor or ndarray or float | Variances.
 vec vec1 vec2 : Tensor or ndarray | Vector.
-weight : Tensor or ndarray | Weight.
+weight : Tensor or ndarray | Factors of the elements.
 weights : Tensor or ndarray | Weights of the elements.
 with_replacement : bool | Whether an element may be chosen more than once.
 wrap : bool | Whether the diagonal begins again after the last column.
@@ -256,6 +256,13 @@ local_response_norm.k : float | Constant term.
 local_response_norm.size : int | Number of neighbouring channels.
 logit.eps : float | Distance of the bounds from 0 and 1.
 matrix_power.n : int | Exponent.
+matmul.other vdot.other inner.other kron.other cross.other : Tensor or ndarray | Second operand.
+equal_.other dist.other : Tensor or ndarray | Second operand.
+dot.tensor : Tensor or ndarray | Second vector.
+split.tensor : Tensor or ndarray | Input.
+vander.N : int | Number of powers; by default the size of the vector.
+unravel_index.shape : int or sequence of int | Shape of the array.
+broadcast_to.size : int or sequence of int | Shape of the result.
 max.other min.other : Tensor or ndarray | Second operand.
 meshgrid.tensors cartesian_prod.tensors : Tensor or ndarray | Vectors.
 multi_dot.tensors : sequence of Tensor or ndarray | Matrices.

@@ -55,6 +55,7 @@ bernoulli.input : Tensor or ndarray | Probabilities.
 multinomial.input : Tensor or ndarray | Weights, (n,) or (rows, n).
 is_complex.input is_floating_point.input : Tensor, ndarray or dtype | Operand.
 normal.size : tuple of int | Shape, if mean and standard deviation are numbers.
+set_default_dtype.dtype : dtype | Floating dtype.
 finfo.dtype : dtype | Floating or complex dtype; by default the default dtype.
 iinfo.dtype : dtype | Integer dtype.
 asarray.obj : array_like | Numbers.
