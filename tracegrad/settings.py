@@ -474,7 +474,8 @@ def disabled(name: str) -> bool:
     ...     disabled("buffer-reuse"), disabled("rerolling")
     (True, False)
     """
-    return name in left_out()
+    names = _thread.left_out
+    return name in (settings.disable if names is None else names)
 
 
 class leaving_out(ContextDecorator):

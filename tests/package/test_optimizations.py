@@ -15,13 +15,14 @@ from paths import ROOT
 
 import tracegrad as tg
 from tracegrad import passes, tree
+from tracegrad.codegen.kernels.vectorize import vector_bytes
 from tracegrad.codegen.lower import kernel_cache
 from tracegrad.codegen.lower.lower import Lowering
 from tracegrad.codegen.plan.planner import plan
 from tracegrad.codegen.program.region_function import module_of_pieces
 from tracegrad.ir import Graph
 from tracegrad.optimizations import CHANGES_KERNELS, OPTIMIZATIONS, REQUIRED, STAGES, names_of, table_lines
-from tracegrad.runtime.execution.entry_callable import release_arenas
+from tracegrad.runtime.execution.entry_callable import release_arenas, unsupported_reason
 from tracegrad.runtime.execution.program import Program, compile_program, conformed, machine_code_count
 from tracegrad.runtime.memory.allocator import idle_bytes, release_idle
 from tracegrad.settings import Settings, settings
@@ -163,7 +164,8 @@ def test_programs_are_other_programs_without_it_and_compute_the_same(name: str) 
         require_equal(without(name, each).values, usual(each).values, name in SAME_BITS, each)
 
 
-@pytest.mark.parametrize("name", CHANGES_KERNELS)
+@pytest.mark.skipif(not vector_bytes(), reason="kernels are scalar loops here")
+@pytest.mark.parametrize("name", sorted(CHANGES_KERNELS))
 def test_the_code_of_kernels_is_other_code_without_it(name: str) -> None:
     for each in shown_by(name):
         before = emitted(planned(each))
@@ -346,6 +348,7 @@ def native_draws() -> Observed:
     return "Native(" in path_of(fun, X, np.random.default_rng(7)).program.report.plan.text(), results
 
 
+@pytest.mark.skipif(unsupported_reason() is not None, reason="no native entry point here")
 @pytest.mark.parametrize("name", OTHERS)
 def test_it_does_not_act_if_it_is_left_out_and_calls_compute_the_same(name: str) -> None:
     observed, values = OTHERS[name]()
@@ -414,6 +417,15 @@ def test_a_change_of_the_setting_selects_another_program_and_back_again() -> Non
     assert "without" not in texts(fun, x)
     for each in results:
         np.testing.assert_allclose(each, np.tanh(x) * 1.5 + x, rtol=1e-14)
+
+
+def test_a_function_is_compiled_however_often_the_setting_changes() -> None:
+    fun = tg.trace(lambda x: x - 0.5)
+    for name in [*OPTIMIZATIONS] * 2:
+        with settings.override(disable=name):
+            fun(X)
+    assert fun.cache_info()[:2] == (len(OPTIMIZATIONS), len(OPTIMIZATIONS) - 1)
+    assert fun.cache_info().limited == 0
 
 
 def test_a_thread_that_has_found_a_program_before_a_change_makes_no_fast_path_after_it() -> None:

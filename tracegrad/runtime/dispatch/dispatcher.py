@@ -214,12 +214,12 @@ class Dispatcher(Inlinable):
         with self._lock:
             self.cool()
             self._store = SpecializationStore()
-            self._unmet, self._pace = Unmet(), Pace()
             self._counts = dict.fromkeys(self._counts, 0)
 
     def cool(self) -> None:
-        """Remove the fast paths."""
+        """Remove the fast paths, and forget what calls until now tell about retraces and times."""
         self._inline_caches, self.__class__ = {}, self._plain
+        self._unmet, self._pace = Unmet(), Pace()
 
     @property
     def options(self) -> dict[str, Any]:

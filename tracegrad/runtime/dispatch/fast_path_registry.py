@@ -1,6 +1,7 @@
 """Remove all fast paths when `settings.disable` changes, because a fast path reads no setting.
 
-The slow path then looks in the table of the new value for a specialization (`specializations.SpecializationStore`).
+The slow path then looks for a specialization in the table of the new value (`specializations.SpecializationStore`). A
+function that runs as plain Python, because that was faster or because it was retraced too often, is compiled again.
 """
 
 from __future__ import annotations

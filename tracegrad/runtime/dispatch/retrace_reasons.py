@@ -143,7 +143,7 @@ def new_key(binder: Binder, known: Iterable[tuple[Any, ...]], call: Call) -> str
     return (
         min(candidates, key=len, default=["another signature"])[0]
         if candidates
-        else "its programs were dropped from the cache"
+        else "its programs were dropped from the cache, or settings.disable is another"
     )
 
 
