@@ -357,4 +357,4 @@ def source_stamps() -> list[str]:
 def _of_compiler(stamp: str) -> bool:
     """Whether a source file can change the machine code of a text."""
     folder, below, _ = stamp.partition(os.sep)
-    return not below or folder in ("ops", "passes", "codegen", "runtime", "target")
+    return not below or folder in ("ops", "passes", "llvmir", "codegen", "runtime", "target")
