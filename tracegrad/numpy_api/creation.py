@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -58,7 +58,7 @@ def array(object: Any, dtype: Any = None, *, copy: Any = True, order: str = "K",
     peer = peer_of(object) if not isinstance(object, Carrier) else object
     peer = _ambient() if peer is None else peer
     if peer is None:
-        return np.array(object, dtype, copy=copy, order=order, subok=subok, ndmin=ndmin)
+        return cast(Any, np.array)(object, dtype, copy=copy, order=order, subok=subok, ndmin=ndmin)
     args = object
     if isinstance(object, np.ndarray) and not subok:
         object = np.asarray(object)  # the elements, without the methods and rules of a subclass

@@ -646,7 +646,7 @@ def test_calls_are_answered_while_another_thread_compiles(gate: Gate) -> None:
     count = machine_code_count()
     np.testing.assert_allclose(f(x), want, rtol=1e-12)
     assert not replays(f)
-    assert type(f).__call__ is not tg.api.Traced.__call__  # the hot path
+    assert type(f).__call__ is not tg.traced_function.Traced.__call__  # the hot path
     np.testing.assert_allclose(f(x), want, rtol=1e-12)
     assert machine_code_count() == count
 
