@@ -513,3 +513,13 @@ def test_traces_on_disk_are_used_for_their_value_of_the_setting_alone(tmp_path: 
 def test_the_environment_names_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACEGRAD_DISABLE", "loop_fusion, prefetch")
     assert Settings().disable == {"loop-fusion", "prefetch"}
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.complex128])
+def test_a_sum_of_one_negative_zero_is_zero_also_without_rules(dtype: Any) -> None:
+    x = -np.zeros((2, 1), dtype)
+    with settings.override(disable="shape-rules,simplification"):
+        result = tg.trace(lambda x: np.sum(x, axis=1))(x)
+    expected = np.sum(x, axis=1)
+    np.testing.assert_array_equal(np.signbit([result.real, result.imag]), np.signbit([expected.real, expected.imag]))
+    assert not np.signbit(result.real).any()
